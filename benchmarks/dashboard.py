@@ -16,7 +16,7 @@ import urllib3
 from benchmarks import Figure
 from eventonce.dashboard import Resources, dashboard, server
 from eventonce.history import History
-from eventonce.history.decision import Kind, Own
+from eventonce.history.decision import NO_VERSION, Kind, Own
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import Tables
 from eventonce.stores.memory import MemoryStore
@@ -44,7 +44,10 @@ def _decisions(rows: int) -> Iterator[tuple[Kind, Own]]:
         type_ = f"v2.detail.events.conversation.{{id}}.{number % TYPES}"
         kind = ("crm", "w1", "sqs:calls", status, number % 2 == 0, f"rule-{number % 5}", type_, "s")
         key = number.to_bytes(16, "big")
-        yield kind, (at, reason, f"id-{number}", f"c-{number // 20}", key, None, 1, 4000, 1, at)
+        yield (
+            kind,
+            (at, reason, f"id-{number}", f"c-{number // 20}", key, NO_VERSION, 1, 4000, 1, at),
+        )
 
 
 class Reader:

@@ -19,7 +19,7 @@ from playwright.sync_api import Page
 
 from eventonce.dashboard import dashboard, server
 from eventonce.demo.live import playing
-from eventonce.history.decision import Kind, Own
+from eventonce.history.decision import NO_VERSION, Kind, Own
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import Tables
 from pictures.__main__ import FOLDER
@@ -59,7 +59,10 @@ def _hour() -> Iterator[tuple[Kind, Own]]:
             reason = "ConnectionError: the CRM answered 503" if status in ("failed", "dead") else ""
             kind = ("demo", worker, "sqs:calls", status, same, rule, type_, "genesys")
             key = chance.randbytes(16)
-            yield kind, (at, reason, "", "", key, None, 1, chance.randrange(2000, 9000), 1, at)
+            yield (
+                kind,
+                (at, reason, "", "", key, NO_VERSION, 1, chance.randrange(2000, 9000), 1, at),
+            )
 
 
 def _shoot(page: Page, name: str, path: str, high: int, wide: int = 1100) -> None:

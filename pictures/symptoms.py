@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from eventonce.core.reasons import REFUSED
 from eventonce.dashboard import Resources, dashboard, server
 from eventonce.errors import StoreUnavailable
-from eventonce.history.decision import Kind, Own
+from eventonce.history.decision import NO_VERSION, Kind, Own
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import Tables
 from eventonce.stores import open_store
@@ -85,7 +85,7 @@ def _decisions(symptom: Symptom) -> Iterator[tuple[Kind, Own]]:
             call,
             call,
             chance.randbytes(16),
-            None,
+            NO_VERSION,
             1,
             took,
             1,
@@ -107,7 +107,7 @@ def _twice(now: int) -> Iterator[tuple[Kind, Own]]:
         kind: Any = ("crm-sync", worker, "sqs:calls", status, None, "genesys.session", type_, "")
         reason = REASONS.get(status, "")
         key = name.encode().ljust(16)
-        yield kind, (at, reason, f"{name}-1", TWICE, key, None, attempt, 12_000, 1, at)
+        yield kind, (at, reason, f"{name}-1", TWICE, key, NO_VERSION, attempt, 12_000, 1, at)
 
 
 def _away() -> Any:

@@ -25,7 +25,7 @@ from eventonce import Consumer, Job, envelope, log
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder, sqlite
 from eventonce.history import tables as tables_module
-from eventonce.history.decision import LONGEST, Kind, Own, conversation_of
+from eventonce.history.decision import LONGEST, NO_VERSION, Kind, Own, conversation_of
 from eventonce.history.story import told
 from eventonce.history.tables import MINUTE
 from eventonce.runtime import background
@@ -147,7 +147,7 @@ def test_the_latest_decisions_of_a_reason_are_counted(history: History) -> None:
 
     def decided(minute: int, status: Status = "dead", reason: str = "again") -> tuple[Kind, Own]:
         kind: Kind = ("crm", "w1", "sqs:calls", status, None, "call", "call", "shop")
-        return kind, (minute * MINUTE, reason, "", "", b"", None, 0, 0, 0, 0)
+        return kind, (minute * MINUTE, reason, "", "", b"", NO_VERSION, 0, 0, 0, 0)
 
     others = [decided(90, reason="given up"), decided(90, "failed")]
     with history._tables() as tables:
@@ -179,6 +179,7 @@ def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History)
         ("states", "done", "id-1"),
         ("states", "duplicate", "again"),
     ]
+    assert [one.version for one in both] == [None, None, 1, 1], "a fact has none"
     assert history.find(Search(id="again", status="done", consumer="crm")) == both[:1]
     assert history.find(Search(id="again", key=both[0].key)) == both[:2]
     assert history.find(Search(id="again", key=both[0].key[:1])) == []
@@ -255,7 +256,7 @@ def test_tables_of_another_version_are_refused(
 ) -> None:
     with History(uri):
         pass
-    monkeypatch.setattr(tables_module, "LAST", "eventonce_history_reason_3")
+    monkeypatch.setattr(tables_module, "LAST", "eventonce_history_reason_4")
     with (
         pytest.raises(StoreMismatch, match=r"history .*another version of eventonce.* delete"),
         History(uri, look=look) as history,
@@ -590,11 +591,21 @@ def test_ever_new_types_do_not_fill_the_disk(
         ("1e5", ""),
         ("null", ""),
         ('""', ""),
-        ('null}, "to": {"contactId": "c-2"', "c-2"),
+        ('null}, "to": {"NAME": "c-2"', "c-2"),
+        ('"", "to": {"NAME": "c-2"}', "c-2"),
+        ('12, "to": {"NAME": "c-2"}', "12"),
+        ('"[redacted]"', ""),
+        ('"[redacted]", "to": {"NAME": "c-2"}', ""),
+        ('"[redacted"', "[redacted"),
+        ('"a\\u0000b"', "a\ufffdb"),
+        (f'"{"x" * LONGEST}"', "x" * LONGEST),
     ],
 )
-def test_the_conversation_is_the_one_that_the_event_names(written: str, conversation: str) -> None:
-    raw = f'{{"detail": {{"contactId" : {written}, "n": 1}}}}'.encode()
+@pytest.mark.parametrize("name", ["conversationId", "contactId"])
+def test_the_conversation_is_the_one_that_the_event_names(
+    written: str, conversation: str, name: str
+) -> None:
+    raw = f'{{"detail": {{"{name}" : {written.replace("NAME", name)}, "n": 1}}}}'.encode()
     assert conversation_of(Event(raw, raw)) == conversation
 
 
@@ -623,6 +634,32 @@ def test_the_conversation_of_an_event_that_a_relay_put_into_a_string_is_found() 
     on_bus = {"SystemMetadata": {"aws:EventId": "e"}, "Data": detail}
     for one in (relayed, on_bus):
         assert conversation_of(envelope.read(json.dumps(one))) == 'c-"1"'
+
+
+@pytest.mark.parametrize(
+    ("detail", "conversation"),
+    [
+        ({"conversationId": "c-1"}, "c-1"),
+        ({"conversationId": "é-1"}, "é-1"),
+        ({"conversationId": 12}, "12"),
+        ({"conversationId": "[redacted]"}, ""),
+        ({"contactId": "c-1"}, "c-1"),
+        ({"note": 'a "word"'}, "outside"),
+    ],
+)
+@pytest.mark.parametrize("relayed", [False, True])
+def test_the_conversation_in_the_detail_comes_before_one_beside_it(
+    detail: dict[str, Any], conversation: str, relayed: bool
+) -> None:
+    event: dict[str, Any] = {"id": "e", "detail-type": "call", "conversationId": "outside"}
+    event["detail"] = json.dumps(detail) if relayed else detail
+    assert conversation_of(envelope.read(json.dumps(event))) == conversation
+
+
+def test_an_empty_batch_is_nothing_to_write(history: History) -> None:
+    with history._background.writing:
+        consumer(history, handler=lambda _: None).process([])
+        assert history._background._waiting == []
 
 
 def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:
@@ -761,7 +798,7 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
         (Search(id="id-1"), "id"),
         (Search(id="id-1"), "key"),
         (Search(key=b"k"), "key"),
-        (Search(status="dead"), "reason_2"),
+        (Search(status="dead"), "reason_3"),
     ],
 )
 def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:
@@ -872,7 +909,8 @@ def test_neither_a_traceback_nor_a_result_waits_with_its_decision(
         consumer(history, handler=fails).process([call(1), call(2)])
         gc.collect()
         assert [one() for one in held] == [None, None]
-        assert [told[0].result for told in history._background._waiting] == [None, None]
+        ((outcomes, *_),) = history._background._waiting
+        assert [one.result for one in outcomes] == [None, None]
         history.flush()
         assert {one.reason[-7:] for one in history.find(Search())} == {"no line", ""}
 

@@ -165,6 +165,19 @@ def test_a_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     assert path.read_text() == "mine\n"
 
 
+def test_a_file_beside_a_checkpoint_of_nothing_is_somebody_elses(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    nothing = Recorder(path, "numbers")
+    nothing.commit([], 5)
+    nothing.close()
+    path.write_text("mine\n")
+    with pytest.raises(ConfigError, match="name another file"):
+        Recorder(path, "numbers")
+    assert path.read_text() == "mine\n"
+    path.unlink()
+    assert Recorder(path, "numbers").position == 5
+
+
 def test_a_capture_of_another_source_and_a_file_that_was_cut_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     at_once(path, Numbered())

@@ -91,7 +91,7 @@ def test_the_totals_say_since_when_they_count_also_what_is_no_longer_kept(
     minute = (wall_clock() - 3_600_000) // MINUTE * MINUTE
     outcomes = [Outcome(envelope.read(call(number)), "done") for number in range(5)]
     with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
-        tables.add(decided(it, minute + 7, "crm", "w", "file") for it in outcomes)
+        tables.add(decided(outcomes, minute + 7, "crm", "w", "file"))
     config.write_text(config.read_text().replace("[[sink]]", "most = 2\n[[sink]]"))
     assert run("sweep", "-c", config, "--json").documents[0]["decisions"] == 3
     assert len(run("history", "-c", config, "--json").documents[0]) == 2
@@ -136,7 +136,7 @@ def test_a_story_says_how_late_an_event_ran(ago: int | None, said: str) -> None:
     if ago is not None:
         event["time"] = datetime.fromtimestamp((now - ago) / 1000, UTC).isoformat()
     outcome = Outcome(envelope.read(json.dumps(event).encode()), "done")
-    kind, own = decided(outcome, now, "crm", "w1", "sqs:calls")
+    ((kind, own),) = decided([outcome], now, "crm", "w1", "sqs:calls")
     one = Decision(*kind, *own)  # type: ignore[arg-type]  # its fields, in their order
     assert lateness(one) == said
     ((sentence,),) = [chapter.sentences for chapter in told([one])]
@@ -249,7 +249,7 @@ def planted(folder: Path, moment: int) -> History:
     history = History(f"sqlite:///{folder}/history.db", keep="1d")
     outcome = Outcome(envelope.read(call(1)), "done", "")
     with history._tables() as tables:
-        tables.add([decided(outcome, moment, "crm", "w", "file")])
+        tables.add(decided([outcome], moment, "crm", "w", "file"))
     return history
 
 

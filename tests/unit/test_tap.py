@@ -82,6 +82,24 @@ def test_a_tap_takes_events_again_after_the_disk_did(
     assert len(lines(tmp_path / "calls.jsonl")) == 20
 
 
+def test_a_tap_of_a_quiet_queue_leaves_nothing(tmp_path: Path) -> None:
+    file_tap = FileTap(tmp_path / "calls.jsonl")
+    file_tap([])
+    file_tap.close()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_list_that_is_used_again_loses_no_line(tmp_path: Path) -> None:
+    file_tap = FileTap(tmp_path / "calls.jsonl")
+    some: list[Arrived] = []
+    for number in range(3):
+        some[:] = [arrived(number)]
+        file_tap(some)
+    some.clear()
+    file_tap.close()
+    assert len(lines(tmp_path / "calls.jsonl")) == 3
+
+
 def test_a_full_disk_leaves_events_out_and_the_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from eventonce.core.reasons import AGAIN
 from eventonce.core.redaction import REDACTED
 from eventonce.core.status import Status
-from eventonce.rules.instants import instant
+from eventonce.rules.instants import event_instant
 from eventonce.rules.keys import hasher
 from eventonce.types import Event, Outcome
 
@@ -37,6 +37,13 @@ _PLAIN: Final = re.compile(rb'\s*:\s*"([^"\\]++)"')
 """A text without escapes, which nearly all are. Nothing is read twice, however long it is."""
 _OTHER: Final = re.compile(rb'\s*:\s*(?:("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))')
 """A text with escapes, or a number."""
+_USUAL: Final = re.compile(
+    rb'"%s"\s*+:\s*+(?:"(?!%s)([ !#-\[\]-~]{1,%d}+)"|(?=["\d-]))'
+    % (CONVERSATION[0].encode(), re.escape(REDACTED).encode(), LONGEST)
+)
+"""The first `conversationId` with a value, which nearly all events have. Its group is the value, if
+that is kept as it stands: printable ASCII, no escapes, not too long, not redacted. Before any other
+text or number it matches without a group."""
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
 """Topics whose body is the conversation itself, and has its id as `id`."""
 
@@ -76,41 +83,57 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 Kind = tuple[str, str, str, str, bool | None, str, str, str]
 """The fields of a decision that it has in common with many others: the first ones, in order."""
 
-Own = tuple[int, str, str, str, bytes, int | None, int, int, int, int]
-"""The fields that are its own."""
+Own = tuple[int, str, str, str, bytes | bytearray, int, int, int, int, int]
+"""The fields that are its own, as they are kept. For bytes and for None the driver of SQLite looks
+for an adapter, which costs more than the rest of the value: so the key is a bytearray, and the
+version of a fact is NO_VERSION."""
+
+NO_VERSION: Final = -(2**63)
+"""Stands for no version; every version of a rule is greater (`MAX_ORDER`)."""
 
 
 def decided(
-    outcome: Outcome, at: int, consumer: str, worker: str, channel: str
-) -> tuple[Kind, Own]:
-    """The decision behind an outcome, as its fields; those of its kind as they came, for most are
-    known and need not be made storable again."""
-    event = outcome.event if outcome.event is not None else _NO_EVENT
-    status, reason = outcome.status, outcome.reason
-    if status == "duplicate" and reason == AGAIN[outcome.same_id]:
-        # Most are: what is told again when it is read need not be kept.
-        reason = ""
-    return (
-        consumer,
-        worker,
-        event.channel or channel,
-        status,
-        outcome.same_id,
-        outcome.rule,
-        event.type,
-        event.source,
-    ), (
-        at,
-        reason and storable(reason),
-        id_kept(event.id),
-        conversation_of(event),
-        outcome.key,
-        outcome.order,
-        outcome.attempt,
-        int(outcome.took * 1_000_000),
-        min(event.receives, MOST_RECEIVES) if event.receives else 0,
-        _instant(event.time) if event.time else 0,
-    )
+    outcomes: Iterable[Outcome], at: int, consumer: str, worker: str, channel: str
+) -> Iterator[tuple[Kind, Own]]:
+    """The decisions behind these outcomes, as their fields; those of a kind as they came, for most
+    are known and need not be made storable again."""
+    usual = _USUAL.search
+    for outcome in outcomes:
+        event = outcome.event if outcome.event is not None else _NO_EVENT
+        status, reason, id_ = outcome.status, outcome.reason, event.id
+        if reason:
+            # Most copies have this one: what is told again when it is read need not be kept.
+            again = status == "duplicate" and reason == AGAIN[outcome.same_id]
+            reason = "" if again else storable(reason)
+        # As `id_kept` and `conversation_of` do it, without the calls.
+        if not (len(id_) <= LONGEST and id_.isascii() and "\0" not in id_):
+            id_ = id_kept(id_)
+        found = usual(event.detail_raw)
+        conversation = found[1].decode() if found and found[1] else _unusual(event)
+        yield (
+            (
+                consumer,
+                worker,
+                event.channel or channel,
+                status,
+                outcome.same_id,
+                outcome.rule,
+                event.type,
+                event.source,
+            ),
+            (
+                at,
+                reason,
+                id_,
+                conversation,
+                bytearray(outcome.key),
+                outcome.order if outcome.order is not None else NO_VERSION,
+                outcome.attempt,
+                int(outcome.took * 1_000_000),
+                min(event.receives, MOST_RECEIVES) if event.receives else 0,
+                (event_instant(event.time) or 0) if event.time else 0,
+            ),
+        )
 
 
 def storable(text: str) -> str:
@@ -129,12 +152,6 @@ def id_kept(text: str) -> str:
         return text if text.isascii() and "\0" not in text else storable(text)
     digest = hasher(LONG_BYTES)(text.encode("utf-8", "replace")).hex()
     return f"{storable(text)[: LONGEST - len(digest) - 1]}~{digest}"
-
-
-@lru_cache(maxsize=256)
-def _instant(text: str) -> int:
-    """The moment; of many events it is of the same second."""
-    return instant(text) or 0
 
 
 _NO_EVENT: Final = Event(b"", b"")
@@ -165,12 +182,18 @@ def _named_in(text: bytes) -> str:
 
 def conversation_of(event: Event) -> str:
     """The conversation that an event belongs to, as `id_kept` has it; empty where the event names
-    none. Looked for in its text: to unpack every event would cost more than all else that is kept
-    of it."""
+    none. Looked for in the text of its detail, and then of all of it: to unpack every event would
+    cost more than all else that is kept of it."""
+    usual = _USUAL.search(event.detail_raw)
+    return usual[1].decode() if usual and usual[1] else _unusual(event)
+
+
+def _unusual(event: Event) -> str:
+    """The same where `_USUAL` has found no text that is kept as it stands."""
     found = _named_in(event.raw)
-    if not found and b'\\"' in event.raw:
-        # A relay put the detail into a string.
-        found = _named_in(bytes(event.detail_raw))
+    # A relay may have put the detail into a string.
+    if found or b'\\"' in event.raw:
+        found = _named_in(bytes(event.detail_raw)) or found
     if found:
         # A dead letter of a rule that redacts the id names none.
         return "" if found == REDACTED else found

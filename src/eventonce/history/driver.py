@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 
@@ -45,8 +45,9 @@ class Driver(Protocol):
         """Execute a query; answers how many rows it changed."""
         ...
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert these rows, in their order. Where it fails, the transaction must be undone."""
+    def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
+        """Insert the rows that have these values, row after row. Where it fails, the transaction
+        must be undone."""
         ...
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -72,3 +73,8 @@ class Driver(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+def rows_of(values: Sequence[Any], columns: int) -> Iterator[tuple[Any, ...]]:
+    """The rows that have these values, row after row."""
+    return zip(*[iter(values)] * columns, strict=True)

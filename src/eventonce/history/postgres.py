@@ -10,6 +10,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from eventonce.errors import StoreUnavailable
+from eventonce.history.driver import rows_of
 from eventonce.stores.postgres.uri import read
 
 
@@ -44,9 +45,10 @@ class PostgresDriver:
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._cursor().execute(query.replace("?", "%s"), values or None).rowcount
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
         row = f"({', '.join('?' * len(columns))})"
-        self.run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES {row}", rows)  # noqa: S608  ours
+        query = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {row}"  # noqa: S608  ours
+        self.run_many(query, list(rows_of(values, len(columns))))
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         self._cursor().executemany(query.replace("?", "%s"), rows)

@@ -6,8 +6,9 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
-from eventonce.history.decision import Decision, decided
+from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
@@ -42,8 +43,8 @@ TIDY: Final = 50_000
 
 _inherited: Final[list[Tables]] = []
 
-Told = tuple[Outcome, int, str, str]
-"""What, when, by which consumer, through which channel."""
+Told = tuple[Sequence[Outcome], int, str, str]
+"""The outcomes of a batch, when, by which consumer, through which channel."""
 
 
 class History:
@@ -244,9 +245,9 @@ class History:
 
     def _write(self, some: list[Told]) -> None:
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
-        decisions = (
-            decided(outcome, at, consumer, worker, channel)
-            for outcome, at, consumer, channel in some
+        decisions: Iterable[tuple[Kind, Own]] = chain.from_iterable(
+            decided(outcomes, at, consumer, worker, channel)
+            for outcomes, at, consumer, channel in some
         )
         if self._digests:
             decisions = ((kind, self._digests.kept(own)) for kind, own in decisions)
@@ -342,17 +343,18 @@ class _Observer:
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
         """Have these kept."""
-        now, consumer, channel = wall_clock(), self._consumer, self._channel
-        told = [(_lean(outcome), now, consumer, channel) for outcome in outcomes]
-        held = sum(len(outcome.event.raw) for outcome in outcomes if outcome.event is not None)
-        self._background.add(told, len(told) + held // SHARE)
+        kept = [
+            outcome if outcome.error is None and outcome.result is None else _lean(outcome)
+            for outcome in outcomes
+        ]
+        held = sum([len(one.event.raw) for one in kept if one.event is not None])
+        told = (kept, wall_clock(), self._consumer, self._channel)
+        self._background.add(told, len(kept) + held // SHARE, len(kept))
 
 
 def _lean(outcome: Outcome) -> Outcome:
     """The outcome without what no decision keeps: a traceback holds the variables of the handler,
     and a result may be large. Nobody counts how much waits with them."""
-    if outcome.error is None and outcome.result is None:
-        return outcome
     return replace(outcome, error=None, result=None)
 
 

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS eventonce_history (
   id TEXT NOT NULL,
   conversation TEXT NOT NULL,
   key {octets} NOT NULL,
-  version BIGINT,
+  version BIGINT NOT NULL,
   attempt INTEGER NOT NULL,
   took BIGINT NOT NULL,
   receives INTEGER NOT NULL,
@@ -47,5 +47,5 @@ CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) W
 CREATE INDEX IF NOT EXISTS eventonce_history_key
   ON eventonce_history (key_hash) WHERE key_hash <> 0;
 -- All but the most frequent decisions have a reason: a failure is found among a million copies.
-CREATE INDEX IF NOT EXISTS eventonce_history_reason_2
+CREATE INDEX IF NOT EXISTS eventonce_history_reason_3
   ON eventonce_history (kind, number) WHERE reason <> '';

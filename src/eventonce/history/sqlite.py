@@ -6,10 +6,10 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, Final
 
 from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.history.driver import rows_of
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
 from eventonce.stores.sqlite.errors import FORBIDDEN, beside, code_of, may, not_writable, refused
@@ -113,17 +113,18 @@ class SQLiteDriver:
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
         # A statement for many rows costs less than one for each; with ROLLBACK, because to undo
         # the statement alone SQLite would first copy each page that it changes.
         row = f"({', '.join('?' * len(columns))})"
         into = f"INSERT OR ROLLBACK INTO {table} ({', '.join(columns)}) VALUES "  # noqa: S608  ours
-        size = MOST_VALUES // len(columns)
-        whole = len(rows) - len(rows) % size
-        query = into + ", ".join([row] * size)
+        many = MOST_VALUES // len(columns)
+        size = many * len(columns)
+        whole = len(values) - len(values) % size
+        query = into + ", ".join([row] * many)
         for start in range(0, whole, size):
-            self._database.execute(query, [*chain.from_iterable(rows[start : start + size])])
-        self._database.executemany(into + row, rows[whole:])
+            self._database.execute(query, values[start : start + size])
+        self._database.executemany(into + row, rows_of(values[whole:], len(columns)))
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         self._database.executemany(query, rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from time import monotonic
@@ -20,7 +21,7 @@ import msgspec
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS, Status
 from eventonce.errors import StoreMismatch
-from eventonce.history.decision import Decision, Kind, Own, storable
+from eventonce.history.decision import NO_VERSION, Decision, Kind, Own, storable
 from eventonce.history.digests import (
     DIGEST,
     DIGITS,
@@ -52,7 +53,7 @@ number of the segment that was the last when its decision was written: what is w
 falls on a few pages, and not anywhere in an index of millions, which costs several times as much.
 Whoever looks for a hash looks in each segment, a few hundred."""
 
-LAST: Final = "eventonce_history_reason_2"
+LAST: Final = "eventonce_history_reason_3"
 """What is made last. Its number grows with a change after which what was written is not found."""
 
 NAMED: Final = 100
@@ -71,7 +72,7 @@ _OWN: Final = COLUMNS[KIND:]
 _SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
 
 
-_WRITTEN: Final = ("kind", "id_hash", "conversation_hash", "key_hash", *_OWN)
+_WRITTEN: Final = (*_OWN, "kind", "id_hash", "conversation_hash", "key_hash")
 _LATER: Final = "SELECT number, at FROM eventonce_history WHERE number >= ? ORDER BY number LIMIT 1"
 _COUNT: Final = (
     "INSERT INTO eventonce_history_minutes (minute, kind, events, took) "
@@ -147,7 +148,8 @@ class Tables:
         """Of each minute and kind: these two, how many there are, and the time of their
         handlers."""
         latest: dict[Kind, list[int]] = {}
-        rows: list[tuple[Any, ...]] = []
+        values: list[Any] = []
+        """The values of all rows, row after row."""
         kinds, bare = self._kinds, not self._digests
         if monotonic() > self._kinds_until:
             # One that was idle must not use the numbers of kinds that are dropped by now.
@@ -156,9 +158,12 @@ class Tables:
         try:
             segment = self._segment() << 32
             for kind, own in decisions:
-                at, reason, id_, conversation, key, version, attempt, took, receives, happened = own
-                if bare and MARK in (id_[:1], conversation[:1]):
+                at, reason, id_, conversation, key, _, _, took, _, _ = own
+                if bare and (MARK in id_ or MARK in conversation):
                     id_, conversation = plain(id_), plain(conversation)
+                    values += (at, reason, id_, conversation, *own[4:])
+                else:
+                    values += own
                 minute = at // MINUTE
                 tally = latest.get(kind)
                 if tally is None or tally[0] != minute:
@@ -167,27 +172,13 @@ class Tables:
                     tallies.append(tally)
                 tally[2] += 1
                 tally[3] += took
-                # As `_hash` and `_key_hash` do it, without the calls. A key as a bytearray, because
-                # for bytes the driver of SQLite looks for an adapter.
-                rows.append(
-                    (
-                        tally[1],
-                        segment | crc32(id_.encode()) if id_ else 0,
-                        segment | crc32(conversation.encode()) if conversation else 0,
-                        segment | int.from_bytes(key[:4]) if key else 0,
-                        at,
-                        reason,
-                        id_,
-                        conversation,
-                        bytearray(key),
-                        version,
-                        attempt,
-                        took,
-                        receives,
-                        happened,
-                    )
+                values += (
+                    tally[1],
+                    segment | crc32(id_.encode()) if id_ else 0,
+                    segment | crc32(conversation.encode()) if conversation else 0,
+                    segment | crc32(key) if key else 0,
                 )
-            self._driver.insert("eventonce_history", _WRITTEN, rows)
+            self._driver.insert("eventonce_history", _WRITTEN, values)
             # In one order for all who write, so that none of them waits for another in a circle.
             self._driver.run_many(_COUNT, sorted(tallies))
             self._driver.commit()
@@ -201,16 +192,16 @@ class Tables:
         ((last,),) = self._driver.rows("SELECT max(number) FROM eventonce_history")
         return ((last or 0) >> SEGMENT) + 1
 
-    def _in_segments(self, what: str, hashes: Iterable[int]) -> str:
-        """The numbers that these hashes may have in the index of ids, conversations or keys, as a
-        list for `IN`. Its ends tell the segments: the numbers of decisions do not, because a
-        database that drops all of them counts on."""
+    def _in_segments(self, what: str, values: Iterable[bytes]) -> str:
+        """All numbers that the hashes of these values may have in the index of ids, conversations
+        or keys, as a list for `IN`. Its ends tell the segments: the numbers of decisions do not,
+        because a database that drops all of them counts on."""
         index = f"FROM eventonce_history WHERE {what}_hash <> 0"
         ((first, last),) = self._driver.rows(
             f"SELECT (SELECT min({what}_hash) {index}), (SELECT max({what}_hash) {index})"
         )
         segments = range((first or 0) >> 32, ((last or 0) >> 32) + 1)
-        wanted = sorted({*hashes})
+        wanted = sorted({*map(crc32, values)})
         return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
 
     def _numbered(self, given: Kind, at: int) -> int:
@@ -364,7 +355,7 @@ class Tables:
         if not conversation:
             return 0
         names = self._digests.names("conversation", conversation)
-        hashes = self._in_segments("conversation", map(_hash, names))
+        hashes = self._in_segments("conversation", map(str.encode, names))
         dropped = self._driver.run(
             "DELETE FROM eventonce_history WHERE conversation_hash <> 0 "  # noqa: S608  ours
             f"AND conversation_hash IN ({hashes}) AND conversation IN ({_places(len(names))})",
@@ -433,7 +424,7 @@ class Tables:
         given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
         conditions, values = [one for one, _ in given], [one for _, one in given]
         if search.key:
-            conditions.append(self._hashed("key", [_key_hash(search.key)]))
+            conditions.append(self._hashed("key", [search.key]))
         if search.conversation:
             condition, names = self._named("conversation", search.conversation)
             conditions.append(condition)
@@ -454,43 +445,30 @@ class Tables:
         )
         if not events:
             return named, values
-        hashes = self._hashed("key", [_key_hash(bytes(key)) for key, _ in events])
-        same = " OR ".join(
-            f"h.key = ? AND h.version {'IS NULL' if version is None else '= ?'}"
-            for _, version in events
-        )
-        known = [value for event in events for value in event if value is not None]
-        return f"({named} OR {hashes} AND ({same}))", [*values, *known]
+        hashes = self._hashed("key", [key for key, _ in events])
+        same = " OR ".join(["h.key = ? AND h.version = ?"] * len(events))
+        return f"({named} OR {hashes} AND ({same}))", [*values, *chain.from_iterable(events)]
 
     def _named(self, what: What, text: str) -> tuple[str, list[Any]]:
         """The condition that this is the id or the conversation of a decision."""
         names = self._digests.names(what, text)
-        hashes = self._hashed(what, map(_hash, names))
+        hashes = self._hashed(what, map(str.encode, names))
         return f"{hashes} AND h.{what} IN ({_places(len(names))})", [*names]
 
-    def _hashed(self, what: str, hashes: Iterable[int]) -> str:
+    def _hashed(self, what: str, values: Iterable[bytes]) -> str:
         """The condition that the index of ids, conversations or keys finds one of these; what is
         not 0 stands there. An index by a hash costs less than one by a text or a key."""
-        return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, hashes)})"
+        return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, values)})"
 
 
 def _places(many: int) -> str:
     return ", ".join("?" * many)
 
 
-def _hash(text: str) -> int:
-    return crc32(text.encode())
-
-
 def _storable(kind: Kind) -> Kind:
     consumer, worker, channel, status, same_id, rule, type_, source = kind
     ours = (storable(consumer), storable(worker), storable(channel))
     return (*ours, status, same_id, storable(rule), storable(type_), storable(source))
-
-
-def _key_hash(key: bytes) -> int:
-    """A key is a hash, and a number costs less to sort."""
-    return int.from_bytes(key[:4])
 
 
 def _containing(text: str) -> str:
@@ -506,6 +484,8 @@ def _decision(row: Sequence[Any]) -> Decision:
     same_id = fields["same_id"]
     fields["same_id"] = None if same_id < 0 else bool(same_id)
     fields["key"] = bytes(fields["key"])
+    if fields["version"] == NO_VERSION:
+        fields["version"] = None
     if fields["status"] == "duplicate" and not fields["reason"]:
         fields["reason"] = AGAIN[fields["same_id"]]
     return Decision(**fields)

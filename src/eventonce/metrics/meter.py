@@ -49,7 +49,7 @@ class Histogram:
             self.values.append(value)
 
     def add_all(self, values: Sequence[float]) -> None:
-        """Count these values."""
+        """Count these values, none of which is NaN."""
         if not values:
             return
         if len(values) == 1:
@@ -140,7 +140,8 @@ class Meter:
                 event, status_, rule = outcome.event, outcome.status, outcome.rule
                 type_ = ""
                 if event is not None:
-                    type_ = types.get(event.type) or _bounded(types, event.type, names.TYPES)
+                    label = types.get(event.type)
+                    type_ = _bounded(types, event.type, names.TYPES) if label is None else label
                     if event.receives:
                         receives.append(event.receives)
                     if status_ == "done" and event.time:
@@ -157,7 +158,12 @@ class Meter:
                     if some is None:
                         some = took[rule] = []
                     some.append(outcome.took)
-            self._counters[names.EVENTS].update(counted)
+            events = self._counters[names.EVENTS]
+            if len(counted) == 1:
+                # For a lone event `update` costs more.
+                events[counted[0]] += 1
+            else:
+                events.update(counted)
             for rule, some in took.items():
                 self._histogram(names.HANDLER_SECONDS, (rule,)).add_all(some)
             self._lag.add_all(lags)
@@ -213,8 +219,9 @@ class Meter:
             with self._lock:
                 self._settle_seconds.add(seconds)
                 self._settle_size.add(len(settlements))
-                pairs = zip([one.action for one in settlements], results, strict=False)
-                self._counters[names.SETTLEMENTS].update(pairs)
+                counts = self._counters[names.SETTLEMENTS]
+                for settlement, result in zip(settlements, results, strict=False):
+                    counts[settlement.action, result] += 1
             self._called("settle", len(settlements), seconds)
         except Exception as problem:  # noqa: BLE001  the store's answer must be heard
             _not_counted(problem)

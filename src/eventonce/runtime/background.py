@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -22,17 +22,17 @@ FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for a write to end: longer ones are those of a silent server, whose
 connection no child uses."""
 
-Item = TypeVar("Item")
+Batch = TypeVar("Batch")
 
 
-class Background(Generic[Item]):
+class Background(Generic[Batch]):
     """Writes from a thread of its own, once a second. What comes faster than it can be written is
     left out and counted; what cannot be written, too."""
 
     def __init__(
         self,
         name: str,
-        write: Callable[[list[Item]], None],
+        write: Callable[[list[Batch]], None],
         most: int,
         before_fork: Callable[[], None] | None = None,
         beside: Callable[[], None] = lambda: None,
@@ -57,22 +57,28 @@ class Background(Generic[Item]):
 
     def _begin(self) -> None:
         """Also in the child of a fork, where no thread lives on: its parent writes what waits."""
-        self._waiting: list[Item] = []
+        self._waiting: list[Batch] = []
         self._size = 0
+        self._many = 0
+        """Items of all batches that wait."""
         self._lock = threading.Lock()
         self.writing = threading.RLock()
         """Held by whoever writes; for all else that no two threads may do with the target."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, items: Sequence[Item], size: int) -> None:
-        """Have these written, which take so much until then."""
+    def add(self, batch: Batch, size: int, many: int) -> None:
+        """Have this batch written. `size` is the room that it takes until then, and `many` the
+        number of its items; an empty batch is nothing to write."""
+        if not many:
+            return
         with self._lock:
             if self._size + size > self._most or self._ended.is_set():
-                self.dropped += len(items)
+                self.dropped += many
                 return
+            self._waiting.append(batch)
             self._size += size
-            self._waiting += items
+            self._many += many
             if self._thread is None:
                 self._start()
 
@@ -94,36 +100,37 @@ class Background(Generic[Item]):
 
     def _flush(self) -> None:
         with self._lock:
-            some, size = self._waiting, self._size
-            self._waiting = []
+            some, size, many = self._waiting, self._size, self._many
+            self._waiting, self._many = [], 0
         if some:
             try:
                 self._write(some)
             except StoreUnavailable as error:
                 # It waits for better times, as long as there is room.
-                with self._lock:
-                    self._waiting[:0] = some
+                self._put_back(some, many)
                 if self.outage.tells():
-                    log().warning(
-                        "%s: %d events are not written yet: %s", self._name, len(some), error
-                    )
+                    log().warning("%s: %d events are not written yet: %s", self._name, many, error)
                 return
             except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
-                log().warning("%s: %d events are left out: %s", self._name, len(some), error)
-                self.dropped += len(some)
-                self.said += len(some)
+                log().warning("%s: %d events are left out: %s", self._name, many, error)
+                self.dropped += many
+                self.said += many
             except BaseException:
                 # An interrupt of who flushes; the next write has these.
-                with self._lock:
-                    self._waiting[:0] = some
+                self._put_back(some, many)
                 raise
             else:
-                self.written += len(some)
+                self.written += many
                 lasted = self.outage.ended()
                 if lasted is not None:
                     log().info("%s: written again, after %.0f s", self._name, lasted)
         with self._lock:
             self._size -= size
+
+    def _put_back(self, some: list[Batch], many: int) -> None:
+        with self._lock:
+            self._waiting[:0] = some
+            self._many += many
 
     def close(self) -> bool:
         """Have what waits written, and end the thread; what cannot be written is left out. Answers
@@ -138,15 +145,13 @@ class Background(Generic[Item]):
                 log().warning("%s: the last write does not end, and is left out", self._name)
                 return False
         with self._lock:
-            if self._waiting:
+            if self._many:
                 log().warning(
-                    "%s: %d events are left out: they could not be written",
-                    self._name,
-                    len(self._waiting),
+                    "%s: %d events are left out: they could not be written", self._name, self._many
                 )
-                self.dropped += len(self._waiting)
-                self.said += len(self._waiting)
-                self._waiting, self._size = [], 0
+                self.dropped += self._many
+                self.said += self._many
+                self._waiting, self._size, self._many = [], 0, 0
         return True
 
     def _start(self) -> None:

@@ -79,12 +79,13 @@ class Recorder:
             raise ConfigError(f"there is no folder {path.parent}: create it first")
         self.resumed = self._beside.exists()
         self._at = self._resume(source) if self.resumed else Checkpoint(source)
-        if not self.resumed and path.exists():
-            raise ConfigError(
-                f"{path} exists, and no capture of ours can go on with it: name another file, "
-                f"or move this one away"
-            )
         if path.exists():
+            # Before a file of ours is made, its checkpoint says when it was begun.
+            if not self._at.began:
+                raise ConfigError(
+                    f"{path} exists, and no capture of ours can go on with it: name another file, "
+                    f"or move this one away"
+                )
             self._open(new=False)
 
     @property
@@ -200,7 +201,7 @@ class Recorder:
         self.close()
         self.path.rename(self._finished())
         sync_folder(self.path.parent)
-        self._at.bytes = 0
+        self._at.bytes = self._at.began = 0
 
     def _finished(self) -> Path:
         began = self._at.began

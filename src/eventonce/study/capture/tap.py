@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -38,8 +39,7 @@ class BackgroundLines(Generic[T]):
         self._line = line
         self._recorder = Recorder(path, f"a {name}")
         self._process = os.getpid()
-        self._background = Background[T](name, self._write, BUFFER_BYTES)
-        self.add = self._background.add
+        self._background = Background[Sequence[T]](name, self._write, BUFFER_BYTES)
 
     @property
     def written(self) -> int:
@@ -60,10 +60,15 @@ class BackgroundLines(Generic[T]):
         path = self._recorder.path
         told("%s: %d events in %s, %d left out", self._name, self.written, path, self.dropped)
 
-    def _write(self, some: Sequence[T]) -> None:
+    def add(self, some: Sequence[T], size: int) -> None:
+        """Have these written, which take so many bytes until then."""
+        # A copy: the list is the caller's.
+        self._background.add(tuple(some), size, len(some))
+
+    def _write(self, some: Sequence[Sequence[T]]) -> None:
         if os.getpid() != self._process:
             raise EventonceError(f"{self._recorder.path} is written by the process that forked")
-        self._recorder.commit([self._line(one) for one in some], None)
+        self._recorder.commit([self._line(one) for one in chain.from_iterable(some)], None)
 
 
 class FileTap:
