@@ -77,6 +77,7 @@ class Action:
         limit: int,
         *,
         from_queue: bool,
+        found: int = 0,
         file: ExportFile | None = None,
     ) -> None:
         self.id: Final = id_
@@ -85,6 +86,8 @@ class Action:
         self.selection: Final = selection
         self.limit: Final = limit
         self.from_queue: Final = from_queue
+        self.found: Final = found
+        """How many its dry run had found."""
         self.file: Final = file
         """What an export writes; None for other kinds."""
         self.progress: Final = Progress()
@@ -124,15 +127,19 @@ class Actions:
         limit: int,
         *,
         from_queue: bool,
+        found: int = 0,
         id_: str = "",
     ) -> Action:
-        """Begin one; `TooMany` if that is not possible now. `id_` is the id that its form has: a
-        form that is sent twice, as by a double click, begins one action."""
+        """Begin one; `TooMany` if that is not possible now. `found` is what its dry run had found,
+        and `id_` the id that its form has: a form that is sent twice, as by a double click, begins
+        one action."""
         # A place of the audit that cannot be written is an error before anything is done.
         audit = Audit(self._resources.audit)
         id_ = id_ or new_id()
         file = ExportFile(self._room) if kind == "export" else None
-        action = Action(id_, kind, person.name, selection, limit, from_queue=from_queue, file=file)
+        action = Action(
+            id_, kind, person.name, selection, limit, from_queue=from_queue, found=found, file=file
+        )
         thread = threading.Thread(
             target=self._run, args=(action, audit), name=f"eventonce-{kind}", daemon=True
         )

@@ -120,8 +120,9 @@ async def act(request: Request) -> Response:
             cast("Kind", kind),
             person_of(request),
             chosen.selection,
-            _limit(form),
+            _number(form, "limit"),
             from_queue=chosen.from_queue,
+            found=_number(form, "found") if "found" in form else 0,
             id_=_id(form),
         )
     except TooMany:
@@ -252,10 +253,10 @@ def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
     return LetterQuery(fields, own.name, chosen.selection.group_of)
 
 
-def _limit(form: Mapping[str, str]) -> int:
-    text = form.get("limit", "")
+def _number(form: Mapping[str, str], name: str) -> int:
+    text = form.get(name, "")
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
-        raise HTTPException(400, "limit must be a number, 1 or more")
+        raise HTTPException(400, f"{name} must be a number, 1 or more")
     return int(text)
 
 
@@ -321,7 +322,7 @@ def _confirm(kind: str, chosen: LetterQuery, forecast: Forecast) -> Html:
     fields = chosen.fields | {"until": moment(now if until is None else min(until, now))}
     if since is not None:
         fields |= {"since": moment(since)}
-    fields |= {"action": new_id()}
+    fields |= {"action": new_id(), "found": str(forecast.total + forecast.more)}
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
     return tag(
         "form",
@@ -386,10 +387,11 @@ def _summary(action: Action) -> Html:
     rows = [(tag("span", name), many) for name, many in counts.most_common()]
     took = ((action.ended or wall_clock()) - action.began) / 1000
     others = "; the others stay as they are" if action.file is None else ""
+    beyond = "; there were more than that, and these stay" if action.found > action.limit else ""
     states = {
         "running": "under way",
         "stopping": "stops after the batch under way",
-        "finished": "finished",
+        "finished": f"finished{beyond}",
         "stopped": f"stopped{others}",
         "failed": f"failed, and does not go on by itself{others}",
     }
