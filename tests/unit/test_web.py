@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from eventonce import Consumer, Reject, Retry, StoreMismatch, StoreUnavailable, log
-from eventonce.errors import SourceUnavailable
+from eventonce.errors import ConfigError, SourceUnavailable
 from eventonce.web import Serve, health, receiver
 from tests.helpers import WatchedStore, away, full
 from tests.unit.asking import JSON, ask
@@ -213,17 +213,20 @@ def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
     [
         (StoreMismatch(SECRET), 503, "the store is away"),
         (SourceUnavailable(SECRET), 503, "the store is away"),
+        (ConfigError(SECRET), 503, "the store is away"),
         (RuntimeError(SECRET), 500, "Something went wrong here; the log says what."),
     ],
 )
 def test_whatever_breaks_makes_the_sender_send_again_and_tells_nothing(
-    error: Exception, status: int, reason: str
+    error: Exception, status: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: str, __: object) -> None:
         raise error
 
     answer = ask(Endpoint(WatchedStore(broken)).app, call("a"))
     assert (answer.status, answer.body) == (status, {"reason": reason})
+    assert SECRET in caplog.text
+    assert ("Traceback" in caplog.text) == (status == 500), "an error of ours says what is wrong"
 
 
 def test_other_paths_and_methods_are_refused_in_json(endpoint: Endpoint) -> None:

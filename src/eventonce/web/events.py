@@ -17,7 +17,13 @@ from eventonce.envelope import read_body
 from eventonce.envelope.bodies import JSON_LINES, is_binary, media_type
 from eventonce.envelope.captured import Arrived, Tap
 from eventonce.envelope.headers import SNS_TYPE
-from eventonce.errors import EnvelopeError, SourceUnavailable, StoreError, StoreUnavailable
+from eventonce.errors import (
+    ConfigError,
+    EnvelopeError,
+    SourceUnavailable,
+    StoreError,
+    StoreUnavailable,
+)
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
 from eventonce.web.admission import Admission, Deadlines, Limits, Permit
@@ -247,10 +253,11 @@ class Events:
     async def _settled(self, events: Sequence[Event | bytes]) -> Answer:
         try:
             outcomes = await self._consumer.process_async(events, wait=COPY_WAIT)
-        except (StoreError, SourceUnavailable) as error:
-            if isinstance(error, StoreError):
+        except (StoreError, ConfigError, SourceUnavailable) as error:
+            if not isinstance(error, SourceUnavailable):
+                # Also where the store says that a right is missing: it may be given.
                 self._store_failed()
-            log.exception("a request could not be processed; its sender is told to send again")
+            log.error("a request is not processed, its sender is told to send again: %s", error)  # noqa: TRY400
             return refuse(503, "the store is away")
         except Exception:
             # Here, because it may have been answered already that its handlers still run.
