@@ -869,7 +869,12 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
         history.flush()
         assert history.dropped == 6
         assert len(history.find(Search())) == 3
-    assert "decisions are not kept: they came faster" in caplog.text
+        made.process([call(99)])
+        history.flush()
+    said = [one.getMessage() for one in caplog.records if "not kept" in one.getMessage()]
+    assert said == [
+        "history: 6 decisions are not kept: they came faster than they could be written"
+    ]
 
 
 def test_large_events_that_wait_do_not_fill_the_memory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from eventonce.doctor.facts import (
 )
 from eventonce.doctor.look import _principal
 from eventonce.doctor.patterns import UnknownPattern
-from eventonce.doctor.storage import store_findings
+from eventonce.doctor.storage import history_facts, store_findings
 from eventonce.history import History
 from eventonce.presets import load
 from eventonce.rules import Rule
@@ -725,3 +726,12 @@ def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
         one.unlink()
     path.write_text("no database" * 100)
     assert told() == {f"the history {uri} cannot be used": "failed"}
+
+
+def test_a_history_that_takes_no_write_is_a_fault(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db?wait=0"
+    History(uri).close()
+    assert history_facts(uri, "30d", 5, ()).refused == ""
+    with closing(sqlite3.connect(tmp_path / "history.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert "locked" in history_facts(uri, "30d", 5, ()).refused
