@@ -75,6 +75,21 @@ def test_every_exported_name_is_in_the_reference(site: Path) -> None:
         assert name.startswith("__") or f'id="eventonce.{name}"' in page, name
 
 
+def test_every_name_that_a_page_imports_is_in_the_reference(site: Path) -> None:
+    reference = (site / "api" / "index.html").read_text()
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    imported = {
+        f"{module}.{name}"
+        for page in pages
+        for module, names in re.findall(
+            r"^\s*from (eventonce[\w.]*) import ([\w, ]+)", page.read_text(), re.MULTILINE
+        )
+        for name in names.split(", ")
+    }
+    assert len(imported) > 25
+    assert {one for one in imported if f'id="{one}"' not in reference} == set()
+
+
 def test_the_glossary_has_every_word_of_the_law() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text()
     for word in (*get_args(VerdictKind), *get_args(Action)):
