@@ -54,6 +54,18 @@ Entry = dict[str, Any]
 """An entry of PutEvents."""
 
 
+def parse(uri: str) -> tuple[str, Access]:
+    """The name of `events://BUS?region=…&endpoint=…&profile=…`, and how it is reached."""
+    parts = split(uri)
+    name = unquote(parts.netloc + parts.path).rstrip("/")
+    if parts.scheme != "events" or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"EventBus: {masked(uri)!r} is not the URI of a bus; write "
+            "events://BUS?region=REGION, without a user or a password"
+        )
+    return name, Access.from_query(parts.query, "EventBus")
+
+
 class _Envelope(msgspec.Struct):
     resources: list[str] = []
 
@@ -75,15 +87,8 @@ class Bus:
 
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Bus:
-        """`events://BUS?region=…&endpoint=…&profile=…`; asks nobody yet."""
-        parts = split(uri)
-        name = unquote(parts.netloc + parts.path).rstrip("/")
-        if parts.scheme != "events" or not _NAME.fullmatch(name):
-            raise ConfigError(
-                f"EventBus: {masked(uri)!r} is not the URI of a bus; write "
-                "events://BUS?region=REGION, without a user or a password"
-            )
-        return cls(name, Access.from_query(parts.query, "EventBus"), client, awaited=awaited)
+        """The bus of this URI; asks nobody yet."""
+        return cls(*parse(uri), client, awaited=awaited)
 
     def __str__(self) -> str:
         return f"EventBridge bus {self.name}"

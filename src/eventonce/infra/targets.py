@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from eventonce.aws.sqs import parse
-from eventonce.core.masking import split
+from eventonce.aws import eventbridge, sqs
 
 DEFAULT_BUS: Final = "default"
 ANY: Final = "*"
@@ -28,17 +26,15 @@ class Target(msgspec.Struct, frozen=True):
 
 def queue(uri: str) -> Target:
     """The queue of `sqs://NAME?region=…`, or of its URL."""
-    address = parse(uri)
+    address = sqs.parse(uri)
     return Target(address.name, address.region or "", address.account)
 
 
 def bus(uri: str) -> Target:
     """The bus of `events://NAME?region=…`, or of an ARN in place of the name."""
-    parts = split(uri)
-    said = dict(parse_qsl(parts.query))
-    name = unquote(parts.netloc + parts.path).rstrip("/")
+    name, access = eventbridge.parse(uri)
     if not name.startswith(_ARN):
-        return Target(name, said.get("region", ""))
+        return Target(name, access.region or "")
     _, _, _, region, account, rest = name.split(":", 5)
     return Target(rest.removeprefix(_BUS_PATH), region, account)
 

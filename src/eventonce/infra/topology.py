@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from eventonce import presets
 from eventonce.aws.sqs import Address, parse, same
-from eventonce.core.masking import split
+from eventonce.core.masking import scheme_of
 from eventonce.errors import ConfigError
 from eventonce.infra import targets
 from eventonce.infra.targets import ANY, DEFAULT_BUS, Target
 from eventonce.stores import adapter_of
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY
+from eventonce.stores.dynamodb.uri import read
 
 NAME: Final = "eventonce"
 PARTNER: Final = "aws.partner/"
@@ -41,7 +42,6 @@ _QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,68}(\.fifo)?")
 
 _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
 _CODE: Final = re.compile(r"s3://[A-Za-z0-9.-]+/[A-Za-z0-9!_.*'()/-]+")
-_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _RULE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BUS: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 
@@ -346,16 +346,14 @@ def _embedded(store: str) -> str:
 
 
 def _table(store: str, infra: Infra) -> Table | None:
-    parts = split(store)
-    if parts.scheme != "dynamodb":
+    if scheme_of(store) != "dynamodb":
         return None
-    said = dict(parse_qsl(parts.query))
-    name = unquote(parts.netloc)
-    _check("table", name, _TABLE, "3 to 255 letters, digits, '_', '-' and '.'")
+    address = read(store)
+    options = address.options
     return Table(
-        name,
-        said.get("key", ""),
-        said.get("expiry", ""),
-        said.get("region", infra.region),
-        elsewhere=said.get("endpoint", infra.endpoint) != infra.endpoint,
+        address.table,
+        "" if options.key == KEY else options.key,
+        "" if options.expiry == EXPIRY else options.expiry,
+        options.region or infra.region,
+        elsewhere=(options.endpoint or infra.endpoint) != infra.endpoint,
     )
