@@ -32,9 +32,9 @@ shadow = {shadow}
 class Place:
     """A file, and a consumer of it that is told when the file has changed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, more: str = "") -> None:
         self.path = path
-        self.write("detail.call")
+        self.write("detail.call", more=more)
         self.settings = Settings(path)
         self.consumer = self.settings.file.consumer()
         self.consumer.on()(lambda _: None)
@@ -89,6 +89,44 @@ def test_a_file_with_a_fault_changes_nothing(
     assert any(said in caplog.text for said in ("crm.toml:1", "nothing", "too deep"))
     assert place.consumer.rules is rules
     assert statuses(place.consumer.process([call(1), call(1)])) == ["done", "duplicate"]
+
+
+SECRET = 'secrets = ["a secret of enough length"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("", "`store`, `presets`, `rule`, the secret in use"),
+        (f'store = "memory:"\npresets = []\n{SECRET}', "`rule`"),
+        (FILE.format(key="detail.n", more="", shadow="false"), "the secret in use"),
+        (
+            FILE.format(key="detail.n", more=SECRET.replace("a secret", "another"), shadow="false"),
+            "the secret in use",
+        ),
+    ],
+)
+def test_a_file_that_was_cut_off_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, lost: str
+) -> None:
+    """With other keys, events that took effect would run again."""
+    place = Place(tmp_path / "crm.toml", more=SECRET)
+    with place.consumer, rules_reloaded(place.settings, place.consumer):
+        rules, whole = place.consumer.rules, place.path.read_text()
+        place.path.write_text(text)
+        place.hang_up()
+        until(lambda: f"the rules stay as they are: the file no longer has {lost}" in caplog.text)
+        assert place.consumer.rules is rules
+        # A rotation: the new one first.
+        place.path.write_text(whole.replace('["a secret', '["another one of enough", "a secret'))
+        place.reload()
+    assert "gone" not in caplog.text
+
+
+def test_rules_that_are_gone_are_named(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.path.write_text(place.path.read_text().replace('name = "call"', 'name = "ring"'))
+    place.reload()
+    until(lambda: "rules that are gone: call" in caplog.text)
 
 
 def test_new_secrets_are_told_to_need_a_restart_where_a_history_has_digests(

@@ -15,11 +15,15 @@ import msgspec
 from eventonce.cli.options import Settings
 from eventonce.config import FILE, Config
 from eventonce.consumer import Consumer
-from eventonce.errors import EventonceError
+from eventonce.errors import ConfigError, EventonceError
 from eventonce.sinks import imported
 
 RULES: Final = ("presets", "rules", "rule", "override", "secrets")
 """The settings that are read anew while a command runs."""
+
+
+NEEDED: Final = ("store", "name", "presets", "rules", "rule", "sink", "history", "privacy")
+"""The settings that a file must not lose while a command runs."""
 
 
 @contextmanager
@@ -30,15 +34,18 @@ def rules_reloaded(
     log = logging.getLogger("eventonce.settings")
     log.setLevel(logging.INFO)
     others = [name for name in Config.__struct_fields__ if name not in RULES]
+    in_use = settings.file
     # Named from now on: a file that is gone would be no fault, and would have no rules.
     path = settings.path or (FILE if FILE.exists() else None)
 
     def reload() -> None:
+        nonlocal in_use
         if handler is not None and consumer is imported(handler):
             log.warning("SIGHUP: %s has rules of its own, which need a restart", handler)
             return
         try:
             after = settings.also(config=path).file
+            _check_whole(in_use, after)
             rules = after.ruleset(consumer.name)
         except EventonceError as error:
             log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
@@ -49,6 +56,10 @@ def rules_reloaded(
             return
         consumer.use(rules)
         log.info("SIGHUP: the rules in use are those of the file now, %d", len(rules.rules))
+        gone = {one.name for one in in_use.all_rules()} - {one.name for one in rules.rules}
+        if gone:
+            log.warning("SIGHUP: rules that are gone: %s", ", ".join(sorted(gone)))
+        in_use = after
         changed = ", ".join(_changed(settings.file, after, others))
         if changed:
             log.warning("SIGHUP: other settings have changed too, and need a restart: %s", changed)
@@ -57,6 +68,24 @@ def rules_reloaded(
 
     with called_by_hangup(reload):
         yield
+
+
+def _check_whole(before: Config, after: Config) -> None:
+    """ConfigError for a file that lost what a running consumer has: it was read while somebody
+    wrote it, or was cut off. With other keys, events that took effect would run again."""
+    default = Config()
+    lost = [
+        f"`{name}`"
+        for name in NEEDED
+        if getattr(before, name) != getattr(default, name) == getattr(after, name)
+    ]
+    if before.secrets and before.secrets[0] not in after.secrets:
+        lost.append("the secret in use, the first of `secrets`")
+    if lost:
+        raise ConfigError(
+            f"the file no longer has {', '.join(lost)}; if that is meant, restart. A new secret "
+            "goes before the one in use"
+        )
 
 
 def _changed(before: msgspec.Struct, after: msgspec.Struct, names: Iterable[str]) -> Iterator[str]:
