@@ -6,7 +6,8 @@ at again, and what cannot be reached from here is named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from json import dumps
 from typing import Final
 
@@ -21,7 +22,7 @@ from eventonce.history.digests import MARK
 from eventonce.letters.selection import event_of, moment
 from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key
-from eventonce.types import Event, Letter
+from eventonce.types import Event
 
 MOST: Final = 1_000_000
 """Decisions about one conversation: far more than any has."""
@@ -56,6 +57,10 @@ class Erasure(msgspec.Struct, frozen=True):
     of one of its events, and stay: they are about another conversation, or may be."""
     reasons: int = 0
     """Decisions of the same kind: the id is in their reasons, and they stay as long as any."""
+    unclear: int = 0
+    """How many of `mentioned` name no other conversation: they may be about this one."""
+    types: int = 0
+    """Types of events in the history that have the id in their name or source."""
     files: tuple[str, ...] = ()
     """Files that may still have bytes of what was erased, and why."""
     closed: int = 0
@@ -89,7 +94,7 @@ class Erasure(msgspec.Struct, frozen=True):
     @property
     def proved(self) -> bool:
         """Whether nothing is left of what was to be erased, as far as this command reaches."""
-        return not (self.left or self.files or self.unread)
+        return not (self.left or self.files or self.unread or self.unclear or self.types)
 
 
 class Conversation:
@@ -110,7 +115,12 @@ class Conversation:
         self._id = id
         self._name = id_kept(id)
         # A sender's JSON may have it with its characters escaped.
-        self._spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
+        spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
+        # Not in the midst of a word: a short number is a part of many others.
+        self._spelled = re.compile(
+            rb"(?<![0-9A-Za-z])(?:%s)(?![0-9A-Za-z])" % b"|".join(map(re.escape, spelled)),
+            re.IGNORECASE,
+        )
         self._admin = admin
         self._places = places
         self._history = history
@@ -128,7 +138,7 @@ class Conversation:
         self._own |= self._own_keys(decisions)
         parts: list[Part] = []
         mentioned: list[str] = []
-        sealed = hidden = 0
+        sealed = hidden = unclear = 0
         unknown: list[str] = []
         for open_place in self._places:
             with open_place() as place:
@@ -136,7 +146,8 @@ class Conversation:
             name = _named(place)
             self._keys |= {one.letter.key: None for one in found if one.letter.key}
             parts.append(Part(name, len(found)))
-            mentioned += [letter.id for letter in others]
+            mentioned += others
+            unclear += sum(others.values())
             sealed += closed
             if closed:
                 unknown.append(f"{closed} {name} that no key of the file opens")
@@ -174,6 +185,8 @@ class Conversation:
             tuple(parts),
             tuple(mentioned),
             self._reasons(),
+            unclear,
+            self._types(),
             closed=sealed,
             hidden=hidden,
             away=bool(self._away),
@@ -220,11 +233,12 @@ class Conversation:
             return "another secret than the one that was given, or no digests"
         return "a secret that the file does not name"
 
-    def _letters(self, place: LetterSource) -> tuple[list[Held], list[Letter], int]:
-        """Its dead letters in this place; those that only have its id somewhere, or a key that it
-        shares; and how many others are sealed with a key that is not here."""
+    def _letters(self, place: LetterSource) -> tuple[list[Held], dict[str, bool], int]:
+        """Its dead letters in this place; the ids of those that only have its id somewhere, or a
+        key that it shares, each with whether it is unclear whose it is; and how many others are
+        sealed with a key that is not here."""
         found: list[Held] = []
-        others: list[Letter] = []
+        others: dict[str, bool] = {}
         closed = 0
         for held in place.read():
             for one in held:
@@ -235,12 +249,11 @@ class Conversation:
                     found.append(one)
                 elif key_of_letter(letter):
                     closed += 1
-                elif (
-                    any(it in letter.event for it in self._spelled)
-                    or self._id in letter.reason
-                    or (not whose and letter.key in self._keys)
-                ):
-                    others.append(letter)
+                elif self._spelled.search(letter.event + b" " + letter.reason.encode()):
+                    # A UUID in other letters is the same one.
+                    others[letter.id] = whose.lower() in ("", self._name.lower())
+                elif not whose and letter.key in self._keys:
+                    others[letter.id] = False
         return found, others, closed
 
     def _has(self, whose: str) -> bool:
@@ -255,7 +268,14 @@ class Conversation:
             return 0
         own = self._history.names(self._id)
         found = self._history.find(Search(reason=self._id), limit=MOST)
-        return sum(one.conversation not in own for one in found)
+        return self._having([one.reason for one in found if one.conversation not in own])
+
+    def _types(self) -> int:
+        """How many types of events have its id in their name or source."""
+        return self._having(map(" ".join, self._history.types())) if self._history else 0
+
+    def _having(self, texts: Iterable[str]) -> int:
+        return sum(bool(self._spelled.search(text.encode())) for text in texts)
 
     def _own_keys(self, decisions: Sequence[Decision]) -> set[bytes]:
         """The keys that no other conversation has: versions of one subject may be of many, or of

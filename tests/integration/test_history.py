@@ -21,11 +21,12 @@ from weakref import ReferenceType, ref
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, envelope, log
+from eventonce import Consumer, Job, Reject, envelope, log
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder, sqlite
 from eventonce.history import tables as tables_module
-from eventonce.history.decision import LONGEST, NO_VERSION, Kind, Own, conversation_of
+from eventonce.history.decision import LONGEST, NO_VERSION, Kind, Own, conversation_of, storable
+from eventonce.history.digests import Digests
 from eventonce.history.story import told
 from eventonce.history.tables import MINUTE
 from eventonce.runtime import background
@@ -414,6 +415,51 @@ def test_a_conversation_is_forgotten(history: History) -> None:
 
 
 SECRETS = (b"the secret in use, new", b"the secret before it")
+
+
+@pytest.mark.parametrize("secrets", [(), SECRETS])
+def test_an_id_in_the_type_or_the_source_is_not_kept(
+    tmp_path: Path, secrets: tuple[bytes, ...]
+) -> None:
+    def fails(job: Job) -> None:
+        raise Reject(f"{'x' * 370} {job.event.detail['conversationId']} {job.event.id}")
+
+    with History(f"sqlite:///{tmp_path}/history.db", secrets=secrets) as history:
+        made = consumer(history, handler=fails)
+        for name in ("badc0de0-1", "badc0de0-2"):
+            event = {
+                "id": f"id-of-{name}",
+                "detail-type": f"call.{name}/id-of-{name}",
+                "source": f"/calls/{name}",
+                "detail": {"call": name, "conversationId": name},
+            }
+            made.process([json.dumps(event).encode()])
+        history.flush()
+        assert {(one.type, one.source) for one in history.find(Search())} == {
+            ("call.{id}/{id}", "/calls/{id}")
+        }
+        if secrets:
+            assert not any("badc" in one.reason for one in history.find(Search()))
+        assert history.forget("badc0de0-1") == history.forget("badc0de0-2") == 1
+        history.scrub()
+    assert b"badc0de0" not in (tmp_path / "history.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        ("no c-4711 here", "no DIGEST here"),
+        ("x" * 397 + "c-4711", "x" * 397 + "c-4"),
+        ("x" * 395 + "c-4711", "x" * 395),
+        ("x" * 394 + "c-4711", "x" * 394 + "DIGEST"[:6]),
+    ],
+)
+def test_a_reason_has_the_digest_also_where_it_was_cut(reason: str, kept: str) -> None:
+    digests = Digests(SECRETS)
+    kind: Kind = ("crm", "w1", "", "dead", None, "call", "call", "")
+    own: Own = (0, storable(reason), "", "c-4711", b"", NO_VERSION, 0, 0, 0, 0)
+    _, (_, found, _, digest, *_) = digests.kept(kind, own)
+    assert found == kept.replace("DIGEST", digest)[:LONGEST]
 
 
 def test_with_a_secret_ids_are_kept_as_digests_and_found_by_value(uri: str) -> None:

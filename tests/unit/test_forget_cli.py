@@ -101,6 +101,35 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
         assert len(history.find(Search(conversation=STAYS))) == 3
 
 
+@pytest.mark.parametrize(
+    ("detail", "code"),
+    [
+        ({"conversation": {"id": GONE}}, 1),
+        ({"conversationId": GONE.upper()}, 1),
+        ({"conversationId": STAYS, "from": GONE}, 0),
+        ({"note": f"9{GONE}9"}, 0),
+    ],
+)
+def test_a_dead_letter_that_may_be_about_it_is_no_proof(
+    run: Run, consumer: Consumer, detail: dict[str, Any], code: int
+) -> None:
+    said = {"call": 8, "conversationId": "", "fails": True, "because": "this", **detail}
+    whole = {"id": "id-8", "detail-type": "call", "detail": said}
+    consumer.process([msgspec.json.encode(whole)])
+    done = run("forget", "--conversation", GONE, "--yes", "--json")
+    assert (done.code, done.documents[0]["unclear"]) == (code, code)
+
+
+def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
+    said = {"call": 8, "conversationId": STAYS}
+    whole = {"id": "id-8", "detail-type": f"after.{GONE}", "detail": said}
+    consumer.process([msgspec.json.encode(whole)])
+    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert "1 type of events in the history have this id" in done.out
+    assert done.code == 1
+
+
 def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_path: Path) -> None:
     """All but the dead letter of another conversation, which is named."""
     found = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
@@ -391,7 +420,9 @@ def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
     done = run("forget", "--conversation", name, "--yes")
     assert "nothing was found under this id" in done.out
     assert "1 decision of another conversation, or of none" in done.out
-    assert "nothing is left" not in done.out
+    assert "nothing is left of these" not in done.out
+    assert "no proof that nothing is left: 1 of these name no other" in done.out
+    assert done.code == 1
 
 
 def test_what_the_history_cannot_know_is_told(run: Run, consumer: Consumer) -> None:

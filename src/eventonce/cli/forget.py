@@ -167,6 +167,15 @@ def _text(found: Erasure) -> str:
             "with this id in the text or a key of its events, not dropped; to do so: eventonce "
             f"letters drop {' '.join(found.mentioned)}"
         )
+    if found.unclear:
+        lines.append(
+            f"no proof that nothing is left: {found.unclear} of these name no other conversation"
+        )
+    if found.types:
+        lines.append(
+            f"no proof that nothing is left: {counted(found.types, 'type')} of events in the "
+            "history have this id in the name or source"
+        )
     if found.reasons:
         lines.append(
             f"{counted(found.reasons, 'decision')} of another conversation, or of none, with this "

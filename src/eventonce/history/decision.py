@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -134,6 +134,17 @@ def decided(
                 (event_instant(event.time) or 0) if event.time else 0,
             ),
         )
+
+
+def without_ids(kind: Kind, *ids: str) -> Kind:
+    """The kind without these ids of one event: a type or a source that names a call would be of no
+    other, and would stay when the call is forgotten."""
+    *others, type_, source = kind
+    for id_ in ids:
+        if id_ and (id_ in type_ or id_ in source):
+            whole = re.compile(rf"(?<![0-9A-Za-z]){re.escape(id_)}(?![0-9A-Za-z])")
+            type_, source = whole.sub("{id}", type_), whole.sub("{id}", source)
+    return cast("Kind", (*others, type_, source))
 
 
 def storable(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
-from eventonce.history.decision import Own, id_kept
+from eventonce.history.decision import LONGEST, Kind, Own, id_kept, without_ids
 from eventonce.rules.keys import check_secrets, hasher
 
 MARK: Final = "#"
@@ -32,6 +32,9 @@ DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{DIGITS - len(MARK)}}}")
 NO_DIGEST: Final = "="
 """The mark before a value of an event that looks like a digest and is none: a sender could make
 every proof of `forget` impossible by such an id."""
+
+SHORT: Final = 4
+"""Characters of an id that tell nobody which id it is."""
 
 What = Literal["id", "conversation"]
 
@@ -58,11 +61,15 @@ class Digests:
     def __bool__(self) -> bool:
         return bool(self._hashers)
 
-    def kept(self, own: Own) -> Own:
-        """The fields of a decision with digests in place of its id and its conversation."""
+    def kept(self, kind: Kind, own: Own) -> tuple[Kind, Own]:
+        """The fields of a decision with digests in place of its id and its conversation, also in
+        its reason; in its type and source they are left out."""
         at, reason, id_, conversation, *_ = own
         named = self._cached("id", id_), self._cached("conversation", conversation)
-        return (at, reason, *named, *own[4:])
+        if reason:
+            for text, digest in zip((id_, conversation), named, strict=True):
+                reason = _replaced(reason, text, digest)
+        return without_ids(kind, id_, conversation), (at, reason, *named, *own[4:])
 
     def names(self, what: What, text: str) -> list[str]:
         """All that may stand for this value: itself, from before the secrets or as a digest that
@@ -79,6 +86,17 @@ class Digests:
         if not text:
             return ""
         return self.begins[number] + self._hashers[number](f"history {what}\0{text}".encode()).hex()
+
+
+def _replaced(reason: str, text: str, digest: str) -> str:
+    """The reason with the digest in place of the text; where it was cut in the midst of the text,
+    the beginning of the text is left out."""
+    if not text:
+        return reason
+    if len(reason) == LONGEST:
+        parts = (text[:end] for end in range(len(text) - 1, SHORT - 1, -1))
+        reason = next((reason.removesuffix(it) for it in parts if reason.endswith(it)), reason)
+    return reason.replace(text, digest)[:LONGEST]
 
 
 NO_DIGESTS: Final = Digests(())

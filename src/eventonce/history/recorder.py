@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
@@ -160,6 +160,11 @@ class History:
         with self._tables() as tables:
             return tables.begin()
 
+    def types(self) -> list[tuple[str, str]]:
+        """The types of the events that it has decisions about, each with a source."""
+        with self._tables() as tables:
+            return tables.types()
+
     def names(self, conversation: str) -> list[str]:
         """All that may stand for this conversation here: its id, and its digests."""
         return self._digests.names("conversation", conversation)
@@ -250,7 +255,7 @@ class History:
             for outcomes, at, consumer, channel in some
         )
         if self._digests:
-            decisions = ((kind, self._digests.kept(own)) for kind, own in decisions)
+            decisions = starmap(self._digests.kept, decisions)
         with self._tables() as tables:
             tables.add(decisions)
         self._say_dropped()

@@ -21,7 +21,7 @@ import msgspec
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS, Status
 from eventonce.errors import StoreMismatch
-from eventonce.history.decision import NO_VERSION, Decision, Kind, Own, storable
+from eventonce.history.decision import NO_VERSION, Decision, Kind, Own, storable, without_ids
 from eventonce.history.digests import (
     DIGEST,
     DIGITS,
@@ -167,7 +167,9 @@ class Tables:
                 minute = at // MINUTE
                 tally = latest.get(kind)
                 if tally is None or tally[0] != minute:
-                    number = kinds.get(kind) or self._numbered(kind, at)
+                    number = kinds.get(kind)
+                    if number is None:
+                        number = self._numbered(without_ids(kind, id_, conversation), at)
                     tally = latest[kind] = [minute, number, 0, 0]
                     tallies.append(tally)
                 tally[2] += 1
@@ -271,6 +273,12 @@ class Tables:
         rows = self._driver.rows(names)
         self._driver.commit()
         return [name for (name,) in rows]
+
+    def types(self) -> list[tuple[str, str]]:
+        """The types and sources of all kinds."""
+        rows = self._driver.rows("SELECT DISTINCT type, source FROM eventonce_history_kinds")
+        self._driver.commit()
+        return [(type_, source) for type_, source in rows]
 
     def begin(self) -> int | None:
         """The moment of the oldest decision; None where there is none."""
