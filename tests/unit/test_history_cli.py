@@ -267,6 +267,16 @@ def test_a_run_of_a_moment_and_a_sweep_drop_what_is_too_old(
     assert done.documents[0]["decisions"] == 1
 
 
+def test_a_sweep_leaves_nothing_in_the_log_of_a_history_that_is_open(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    run("store", "create", "-c", config)
+    with planted(tmp_path, 1):
+        assert (tmp_path / "history.db-wal").stat().st_size
+        assert run("sweep", "-c", config, "--json").documents[0]["decisions"] == 1
+        assert (tmp_path / "history.db-wal").stat().st_size == 0
+
+
 def test_a_sweep_tells_what_it_did_although_the_history_is_away(
     run: Run, config: Path, tmp_path: Path
 ) -> None:

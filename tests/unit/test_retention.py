@@ -243,6 +243,8 @@ def test_a_sweep_drops_them_and_the_doctor_names_one_that_is_too_old(
     assert "FAILED   a dead letter of crm is older than 1d" in found.out
     assert run("sweep").out.splitlines()[1:] == ["deleted 1 dead letter of crm older than 1d"]
     assert {it.id for it in store.letters()} == {"new", "x"}
+    # While another process has the file open.
+    assert Path("e.db-wal").stat().st_size == 0
     assert run("sweep", "--json").documents[0]["letters"] == 0
     assert "ok       no dead letter of crm is older than 1d" in run("doctor").out
     store.close()

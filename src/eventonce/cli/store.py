@@ -310,6 +310,7 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
             for _ in steps:
                 swept += opened.sweep(SWEEP_STEP)
         letters = 0 if keep is None else drop_expired(opened, name, wall_clock() - keep)
+        getattr(opened, "empty_log", lambda: None)()
     text = f"deleted {swept} of {counted(records, 'record')}"
     document = {"looked_at": records, "swept": swept}
     if keep is not None:
@@ -321,6 +322,7 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
         with looking_back(settings.file) as history:
             if history is not None:
                 document["decisions"] = history.tidy()
+                history.empty_log()
                 text += f"\ndeleted {counted(document['decisions'], 'decision')} of the history"
     except EventonceError as error:
         fault = error

@@ -62,6 +62,10 @@ class Driver(Protocol):
         """End the transaction."""
         ...
 
+    def empty_log(self) -> None:
+        """Take what was deleted out of the log beside the file, unless somebody is in the way."""
+        ...
+
     def scrub(self) -> str:
         """Let go of what was deleted, as far as the database can be told to; answers why not."""
         ...

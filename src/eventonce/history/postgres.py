@@ -60,6 +60,9 @@ class PostgresDriver:
         if self._connection is not None:
             self._connection.commit()
 
+    def empty_log(self) -> None:
+        """The server's log is its own."""
+
     def scrub(self) -> str:
         """Autovacuum does so by itself."""
         return ""

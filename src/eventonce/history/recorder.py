@@ -206,6 +206,11 @@ class History:
         asked = [(what, it) for what, it in named.items() if it and not DIGEST.fullmatch(it)]
         return max((self.hidden(what, it) for what, it in asked), default=0)
 
+    def empty_log(self) -> None:
+        """Take what was dropped out of the log beside the file, unless somebody is in the way."""
+        with self._tables() as tables:
+            tables.empty_log()
+
     def scrub(self) -> str:
         """See to it that no byte of what was dropped stays in a file; answers why not."""
         with self._tables() as tables:

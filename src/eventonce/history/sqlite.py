@@ -13,7 +13,7 @@ from eventonce.history.driver import rows_of
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.stores.sqlite.connections import identity
 from eventonce.stores.sqlite.errors import FORBIDDEN, beside, code_of, may, not_writable, refused
-from eventonce.stores.sqlite.scrubbing import scrub
+from eventonce.stores.sqlite.scrubbing import empty_log, scrub
 from eventonce.stores.sqlite.uri import Location, read
 
 CACHE_KIB: Final = 32_768
@@ -134,6 +134,9 @@ class SQLiteDriver:
 
     def commit(self) -> None:
         self._database.commit()
+
+    def empty_log(self) -> None:
+        empty_log(self._database)
 
     def scrub(self) -> str:
         return scrub(self._database)

@@ -112,6 +112,7 @@ class Tables:
         self.close = driver.close
         self.rollback = driver.rollback
         self.removed = driver.removed
+        self.empty_log = driver.empty_log
         self.refused = driver.refused
         self.fixed = driver.fixed
         self.missing = driver.missing

@@ -15,6 +15,13 @@ _OTHERS: Final = (
 )
 
 
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Bring the log home, or it would hold what was deleted until somebody does; answers whether
+    nobody was in the way."""
+    (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
+
+
 def scrub(connection: sqlite3.Connection) -> str:
     """Write the file anew, and bring its log home, while nobody else writes; answers why that could
     not be done, and nothing where it was."""
@@ -22,10 +29,10 @@ def scrub(connection: sqlite3.Connection) -> str:
         (others,) = connection.execute(_OTHERS).fetchone()
         if not others:
             connection.execute("VACUUM")
-        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        emptied = empty_log(connection)
     except sqlite3.OperationalError as error:
         return str(error)
-    if busy:
+    if not emptied:
         return "somebody reads it, or writes to it, for long"
     # It may change the row ids of their tables.
     return "it has tables of others, and needs a VACUUM when that suits them" if others else ""

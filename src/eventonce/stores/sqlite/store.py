@@ -178,9 +178,12 @@ class SQLiteStore:
     def clear_results(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
         cleared = self._connections.write(lambda it: queries.clear_results(it, keys))
-        # Or the log would hold them until it is next brought home.
-        self._connections.read(lambda it: it.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        self.empty_log()
         return cleared
+
+    def empty_log(self) -> None:
+        """Take what was deleted out of the log, unless somebody reads or writes for long."""
+        self._connections.read(scrubbing.empty_log)
 
     def scrub(self) -> str:
         """See to it that no byte of what was deleted stays in the file; answers why not."""
