@@ -35,6 +35,7 @@ from eventonce.types import Event, Status
 from tests.helpers import PATIENCE, call, ruled, until
 from tests.servers import free_port
 from tests.servers.postgres import Cluster, serving
+from tests.servers.relay import relaying
 
 
 @pytest.fixture(scope="module")
@@ -1068,6 +1069,69 @@ def test_a_database_that_is_silent_keeps_no_process_from_its_end(
         assert "history: the last write does not end" in caplog.text
         made.process([call(2)])
     assert history.dropped == 1, "what comes after the end is left out"
+
+
+@pytest.mark.parametrize("midst", [False, True], ids=["at once", "in the midst of a write"])
+def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    midst: bool,
+) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    with (
+        relaying(cluster.port) as relay,
+        History(f"postgresql://postgres@127.0.0.1:{relay.port}/postgres") as history,
+    ):
+        consumer(history, handler=lambda _: None).process([call(1)])
+        driver: Any = history._opened._driver
+        run_many, address = driver.run_many, driver._address
+
+        def write_into_silence(*args: Any) -> None:
+            relay.silence()
+            driver._connection.timeout = 0.1
+            run_many(*args)
+
+        with monkeypatch.context() as patch:
+            if midst:
+                patch.setattr(driver, "run_many", write_into_silence)
+            else:
+                relay.silence()
+                patch.setattr(driver, "_address", msgspec.structs.replace(address, timeout=0.1))
+            silent = driver._connection
+            history.flush()
+        assert silent.closed
+        told = [line for line in caplog.messages if line.startswith("history: ")]
+        assert len(told) == 1
+        assert told[0].startswith("history: 1 events are not written yet: ")
+        assert told[0].endswith("no answer within 0.1 s")
+        history.flush()
+        assert [one.id for one in history.find(Search())] == ["id-1"]
+
+
+def test_a_history_that_is_silent_holds_up_no_invocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(recorder, "FLUSH_WAIT", 0.05)
+    with History(f"sqlite:///{tmp_path}/history.db") as history, ThreadPoolExecutor() as pool:
+        made = consumer(history, handler=lambda _: None)
+        with history._tables():
+            made.process([call(1)])
+            pool.submit(made.runtime.flush).result(PATIENCE)
+            first = history._background._flushing
+            # Whoever comes while that write runs waits no more.
+            monkeypatch.setattr(recorder, "FLUSH_WAIT", 2 * PATIENCE)
+            made.process([call(2)])
+            pool.submit(made.runtime.flush).result(PATIENCE)
+            assert history._background._flushing is first
+        assert first is not None
+        first.join(PATIENCE)
+        made.process([call(3)])
+        made.runtime.flush()
+        assert [one.id for one in history.find(Search())] == ["id-1", "id-2", "id-3"]
 
 
 def test_what_is_left_at_the_end_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,8 +17,9 @@ from eventonce.aws import NotSettled, lambda_handler
 from eventonce.clock import wall_clock
 from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
-from eventonce.history import History, Search
+from eventonce.history import History, Search, recorder
 from eventonce.runtime.observers import Tally, to_log
+from tests.helpers import PATIENCE
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 
@@ -444,7 +445,10 @@ def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixt
     assert [record.getMessage().count("\n") for record in caplog.records] == [0]
 
 
-def test_a_function_writes_its_history_before_it_is_stopped(tmp_path: Path) -> None:
+def test_a_function_writes_its_history_before_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FLUSH_WAIT", PATIENCE)
     crm = Crm()
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         crm.consumer.observers.append(history.observer("crm", "lambda:calls"))

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from eventonce.errors import StoreUnavailable
 from eventonce.history.driver import rows_of
+from eventonce.stores.postgres.guarded_connection import NoAnswer, within
 from eventonce.stores.postgres.uri import read
+
+T = TypeVar("T")
+
+STATEMENT: Final = 60.0
+"""Seconds for a statement, at least: some read all decisions. A server that is silent is mostly
+found sooner: each transaction begins with a statement that takes no time."""
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that gives up a server which does not answer."""
+
+    timeout: float
+    """Seconds for a statement."""
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
+        """Wait for the server; psycopg calls this for everything it does."""
+        try:
+            return super().wait(within(gen, self.timeout), *args, **options)
+        except NoAnswer:
+            # The end of a pipeline, and a rollback, would wait once more.
+            self.close()
+            raise
 
 
 class PostgresDriver:
@@ -26,7 +49,7 @@ class PostgresDriver:
     def __init__(self, uri: str) -> None:
         self._address = read(uri)
         self.first: Sequence[str] = (f"CREATE SCHEMA IF NOT EXISTS {self._address.quoted}",)
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: _Connection | None = None
 
     def begin(self) -> None:
         self.run("SELECT pg_advisory_xact_lock(hashtext('eventonce_history'))")
@@ -86,14 +109,16 @@ class PostgresDriver:
         cursor = connection.cursor()
         if connection.info.transaction_status == TransactionStatus.IDLE:
             # For each transaction: behind PgBouncer the next one has another server.
+            connection.timeout = self._address.timeout
             cursor.execute(f"SET LOCAL search_path TO {self._address.quoted}")
+            connection.timeout = max(self._address.timeout, STATEMENT)
         return cursor
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> _Connection:
         parameters = dict(self._address.parameters)
         if self._address.password is not None:
             parameters["password"] = self._address.password()
         try:
-            return psycopg.connect(prepare_threshold=None, **parameters)
+            return _Connection.connect(prepare_threshold=None, **parameters)
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"{self._address.shown}: {error}") from None

@@ -41,6 +41,9 @@ TIDY_INTERVAL: Final = 60.0
 TIDY: Final = 50_000
 """Decisions that are looked at in one transaction."""
 
+FLUSH_WAIT: Final = 1.0
+"""Seconds that the end of an invocation waits for its decisions to be written."""
+
 _inherited: Final[list[Tables]] = []
 
 Told = tuple[Sequence[Outcome], int, str, str]
@@ -347,7 +350,6 @@ class _Observer:
 
     def __init__(self, background: Background[Told], consumer: str, channel: str) -> None:
         self._background = background
-        self.flush = background.flush
         self._consumer = consumer
         self._channel = channel
 
@@ -360,6 +362,11 @@ class _Observer:
         held = sum([len(one.event.raw) for one in kept if one.event is not None])
         told = (kept, wall_clock(), self._consumer, self._channel)
         self._background.add(told, len(kept) + held // SHARE, len(kept))
+
+    def flush(self) -> None:
+        """Have what waits written: Lambda stops the process after each invocation. A database that
+        is silent must not hold up the invocation."""
+        self._background.flush_within(FLUSH_WAIT)
 
 
 def _lean(outcome: Outcome) -> Outcome:

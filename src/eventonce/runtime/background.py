@@ -66,6 +66,7 @@ class Background(Generic[Batch]):
         """Held by whoever writes; for all else that no two threads may do with the target."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._flushing: threading.Thread | None = None
 
     def add(self, batch: Batch, size: int, many: int) -> None:
         """Have this batch written. `size` is the room that it takes until then, and `many` the
@@ -80,13 +81,13 @@ class Background(Generic[Batch]):
             self._size += size
             self._many += many
             if self._thread is None:
-                self._start()
+                self._thread = self._started(self._run)
 
     def start(self) -> None:
         """Begin the thread now, and not with the first that is to be written."""
         with self._lock:
             if self._thread is None and not self.ending:
-                self._start()
+                self._thread = self._started(self._run)
 
     @property
     def ending(self) -> bool:
@@ -97,6 +98,16 @@ class Background(Generic[Batch]):
         """Write what waits, in this thread, after what another thread is writing."""
         with self.writing:
             self._flush()
+
+    def flush_within(self, seconds: float) -> None:
+        """Have what waits written now, and wait for that so long at most. While such a write still
+        runs nobody waits for another; what it leaves is written later."""
+        with self._lock:
+            if not self._size or (self._flushing is not None and self._flushing.is_alive()):
+                return
+            thread = self._flushing = self._started(self.flush)
+        if thread is not None:
+            thread.join(seconds)
 
     def _flush(self) -> None:
         with self._lock:
@@ -154,15 +165,15 @@ class Background(Generic[Batch]):
                 self._waiting, self._size, self._many = [], 0, 0
         return True
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"eventonce-{self._name}", daemon=True)
+    def _started(self, run: Callable[[], None]) -> threading.Thread | None:
+        thread = threading.Thread(target=run, name=f"eventonce-{self._name}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
             # No thread can be started now; the next to come tries again.
             log().warning("%s: nothing is written yet: %s", self._name, error)
-            return
-        self._thread = thread
+            return None
+        return thread
 
     def _run(self) -> None:
         ended = False

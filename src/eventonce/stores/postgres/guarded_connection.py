@@ -45,7 +45,7 @@ class GuardedConnection(psycopg.Connection[Any]):
             refuse_outside(self)
             return super().wait(gen, *args, **options)
         try:
-            return super().wait(_within(gen, self.timeout), *args, **options)
+            return super().wait(within(gen, self.timeout), *args, **options)
         except NoAnswer:
             self.given_up = True
             raise
@@ -140,7 +140,8 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
         """Nothing: the session goes on."""
 
 
-def _within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+def within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The same question to the server; NoAnswer where it has no answer by then."""
     end = time.monotonic() + seconds
     try:
         state = next(gen)
