@@ -1063,12 +1063,31 @@ def test_a_database_that_is_silent_keeps_no_process_from_its_end(
     monkeypatch.setattr(background, "PATIENCE", 0.05)
     history = History(f"sqlite:///{tmp_path}/history.db")
     made = consumer(history, handler=lambda _: None)
-    with ThreadPoolExecutor() as pool, history._tables():
-        made.process([call(1)])
-        pool.submit(history.close).result(PATIENCE)
-        assert "history: the last write does not end" in caplog.text
-        made.process([call(2)])
-    assert history.dropped == 1, "what comes after the end is left out"
+    in_write, over = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        in_write.set()
+        assert over.wait(PATIENCE)
+        raise ValueError("nobody hears of it")
+
+    monkeypatch.setattr(history._opened, "add", hang)
+    made.process([call(1)])
+    thread = history._background._thread
+    assert thread is not None
+    try:
+        assert in_write.wait(PATIENCE)
+        made.process([call(2), call(3)])
+        history.close()
+        line = "history: 3 events are left out: the last write does not end"
+        assert [it.getMessage() for it in caplog.records] == [line]
+        assert history.dropped == 3, "in the write, and after it"
+        made.process([call(4)])
+        assert history.dropped == 4, "what comes after the end is left out"
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+    history.close()
+    assert history.dropped == 4, "each is counted once"
 
 
 @pytest.mark.parametrize("midst", [False, True], ids=["at once", "in the midst of a write"])

@@ -61,6 +61,8 @@ class Background(Generic[Batch]):
         self._size = 0
         self._many = 0
         """Items of all batches that wait."""
+        self._under_way = 0
+        """Items that are being written."""
         self._lock = threading.Lock()
         self.writing = threading.RLock()
         """Held by whoever writes; for all else that no two threads may do with the target."""
@@ -112,7 +114,7 @@ class Background(Generic[Batch]):
     def _flush(self) -> None:
         with self._lock:
             some, size, many = self._waiting, self._size, self._many
-            self._waiting, self._many = [], 0
+            self._waiting, self._many, self._under_way = [], 0, many
         if some:
             try:
                 self._write(some)
@@ -124,8 +126,9 @@ class Background(Generic[Batch]):
                 return
             except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
                 log().warning("%s: %d events are left out: %s", self._name, many, error)
-                self.dropped += many
-                self.said += many
+                with self._lock:
+                    # A close that did not wait for this has counted them.
+                    self._leave_out(self._under_way)
             except BaseException:
                 # An interrupt of who flushes; the next write has these.
                 self._put_back(some, many)
@@ -137,11 +140,17 @@ class Background(Generic[Batch]):
                     log().info("%s: written again, after %.0f s", self._name, lasted)
         with self._lock:
             self._size -= size
+            self._under_way = 0
+
+    def _leave_out(self, many: int) -> None:
+        self.dropped += many
+        self.said += many
 
     def _put_back(self, some: list[Batch], many: int) -> None:
         with self._lock:
             self._waiting[:0] = some
             self._many += many
+            self._under_way = 0
 
     def close(self) -> bool:
         """Have what waits written, and end the thread; what cannot be written is left out. Answers
@@ -152,18 +161,15 @@ class Background(Generic[Batch]):
             self.flush()
         else:
             thread.join(PATIENCE)
-            if thread.is_alive():
-                log().warning("%s: the last write does not end, and is left out", self._name)
-                return False
+        ends = thread is None or not thread.is_alive()
         with self._lock:
-            if self._many:
-                log().warning(
-                    "%s: %d events are left out: they could not be written", self._name, self._many
-                )
-                self.dropped += self._many
-                self.said += self._many
-                self._waiting, self._size, self._many = [], 0, 0
-        return True
+            left = self._many + self._under_way
+            self._waiting, self._size, self._many, self._under_way = [], 0, 0, 0
+            self._leave_out(left)
+        if left or not ends:
+            why = "they could not be written" if ends else "the last write does not end"
+            log().warning("%s: %d events are left out: %s", self._name, left, why)
+        return ends
 
     def _started(self, run: Callable[[], None]) -> threading.Thread | None:
         thread = threading.Thread(target=run, name=f"eventonce-{self._name}", daemon=True)
