@@ -904,6 +904,12 @@ def test_what_is_written_is_not_written_again_where_nothing_can_be_dropped(
     assert "what is old is not dropped yet" in caplog.text
 
 
+def dropped_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [line for line in caplog.messages if "not kept" in line]
+    assert all("there was no room for them while others waited to be written" in it for it in said)
+    return [line.partition(":")[2].split()[0] for line in said]
+
+
 def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -918,10 +924,45 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
         assert len(history.find(Search())) == 3
         made.process([call(99)])
         history.flush()
-    said = [one.getMessage() for one in caplog.records if "not kept" in one.getMessage()]
-    assert said == [
-        "history: 6 decisions are not kept: they came faster than they could be written"
-    ]
+    assert dropped_lines(caplog) == ["6"]
+
+
+def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "WAITING", 2)
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(log, "SECOND_LINE", 3600)
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("away")
+
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        made = consumer(history, handler=lambda _: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(tables_module.Tables, "add", fail)
+            for number in range(10):
+                made.process([call(number)])
+                history.flush()
+                history._beside()
+            assert dropped_lines(caplog) == ["1"]
+            history._beside()
+            assert dropped_lines(caplog) == ["1"]
+        history.flush()
+        history._beside()
+        assert dropped_lines(caplog) == ["1", "7"]
+        assert history.dropped == 8
+
+
+def test_the_thread_says_what_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "WAITING", 0)
+    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        history.keep_up()
+        consumer(history, handler=lambda _: None).process([call(1)])
+        until(lambda: dropped_lines(caplog) == ["1"])
 
 
 def test_large_events_that_wait_do_not_fill_the_memory(

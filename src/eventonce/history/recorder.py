@@ -82,10 +82,12 @@ class History:
         self._opened: Tables
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
+        self._full = Outage()
+        self._seen = 0
         self._told = 0
         self._told_missing = False
         self._background = Background[Told](
-            "history", self._write, WAITING, self._disconnect, self._tidy_if_due
+            "history", self._write, WAITING, self._disconnect, self._beside
         )
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
@@ -242,11 +244,11 @@ class History:
 
     def close(self) -> None:
         """Write what waits, and close the database."""
-        if not self._background.close():
-            return
+        ends = self._background.close()
         self._say_dropped()
-        with self._background.writing:
-            self._disconnect()
+        if ends:
+            with self._background.writing:
+                self._disconnect()
 
     def _disconnect(self) -> None:
         """Close the database until it is used again. Also before a fork: SQLite in the child
@@ -266,7 +268,18 @@ class History:
             decisions = starmap(self._digests.kept, decisions)
         with self._tables() as tables:
             tables.add(decisions)
-        self._say_dropped()
+
+    def _beside(self) -> None:
+        """Once a second, also while nothing can be written."""
+        dropped = self._background.crowded_out
+        if dropped > self._seen:
+            self._seen = dropped
+            if self._full.tells():
+                self._say_dropped()
+        elif not self._background.outage.lasts:
+            self._full.ended()
+            self._say_dropped()
+        self._tidy_if_due()
 
     def _tidy_if_due(self) -> None:
         """Once a minute, whether something is decided or not."""
@@ -282,10 +295,11 @@ class History:
             self._untidy.ended()
 
     def _say_dropped(self) -> None:
-        dropped = self._background.dropped - self._background.said
+        dropped = self._background.crowded_out
         if dropped > self._told:
             log().warning(
-                "history: %d decisions are not kept: they came faster than they could be written",
+                "history: %d decisions are not kept: there was no room for them while others "
+                "waited to be written",
                 dropped - self._told,
             )
             self._told = dropped

@@ -45,8 +45,8 @@ class Background(Generic[Batch]):
         self.written = 0
         self.dropped = 0
         """Items that were left out."""
-        self.said = 0
-        """Those of them that the log tells of already."""
+        self.crowded_out = 0
+        """Those of them for which there was no room; of these the log does not tell here."""
         self._name = name
         self._write = write
         self._most = most
@@ -78,6 +78,7 @@ class Background(Generic[Batch]):
         with self._lock:
             if self._size + size > self._most or self._ended.is_set():
                 self.dropped += many
+                self.crowded_out += many
                 return
             self._waiting.append(batch)
             self._size += size
@@ -128,7 +129,7 @@ class Background(Generic[Batch]):
                 log().warning("%s: %d events are left out: %s", self._name, many, error)
                 with self._lock:
                     # A close that did not wait for this has counted them.
-                    self._leave_out(self._under_way)
+                    self.dropped += self._under_way
             except BaseException:
                 # An interrupt of who flushes; the next write has these.
                 self._put_back(some, many)
@@ -141,10 +142,6 @@ class Background(Generic[Batch]):
         with self._lock:
             self._size -= size
             self._under_way = 0
-
-    def _leave_out(self, many: int) -> None:
-        self.dropped += many
-        self.said += many
 
     def _put_back(self, some: list[Batch], many: int) -> None:
         with self._lock:
@@ -165,7 +162,7 @@ class Background(Generic[Batch]):
         with self._lock:
             left = self._many + self._under_way
             self._waiting, self._size, self._many, self._under_way = [], 0, 0, 0
-            self._leave_out(left)
+            self.dropped += left
         if left or not ends:
             why = "they could not be written" if ends else "the last write does not end"
             log().warning("%s: %d events are left out: %s", self._name, left, why)
