@@ -735,6 +735,44 @@ def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
     assert caplog.text.count("the file was removed or replaced") == 1
 
 
+@pytest.mark.parametrize(
+    "instead", ["nothing", "a file", "a folder", "no database", "another version"]
+)
+def test_decisions_wait_where_the_folder_of_the_history_vanishes_or_something_else_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, instead: str
+) -> None:
+    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(log, "SECOND_LINE", 3600)
+    folder, away = tmp_path / "kept", tmp_path / "away"
+    folder.mkdir()
+    path = folder / "history.db"
+    with History(f"sqlite:///{path}") as history:
+        made = consumer(history, handler=lambda _: None)
+        made.process([call(1)])
+        history.flush()
+        folder.rename(away)
+        if instead == "a file":
+            folder.touch()
+        elif instead == "a folder":
+            path.mkdir(parents=True)
+        elif instead != "nothing":
+            folder.mkdir()
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("CREATE TABLE eventonce_history (x)")
+        if instead == "no database":
+            path.write_text("not a database, and long enough to be seen as none" * 200)
+        for number in (2, 3):
+            made.process([call(number)])
+            history.flush()
+        assert history.dropped == 0
+        assert sum("events are not written yet" in line for line in caplog.messages) == 1
+        if folder.exists():
+            folder.rename(tmp_path / "wrong")
+        away.rename(folder)
+        history.flush()
+        assert [one.id for one in history.find(Search())] == ["id-1", "id-2", "id-3"]
+
+
 def test_the_address_of_a_file_is_read_as_that_of_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ class History:
         self._digests = Digests(secrets)
         self._process = 0
         self._ready = False
+        self._begun = False
         self._opened: Tables
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
@@ -103,6 +104,7 @@ class History:
                 log().warning("history: what is decided waits for its database: %s", error)
                 self._untidy.tells()
                 self._background.outage.tells()
+            self._begun = True
 
     def __enter__(self) -> Self:
         return self
@@ -323,7 +325,7 @@ class History:
                     # The fork could not wait for the parent's write: to close the parent's
                     # connection here would harm it there.
                     _inherited.append(self._opened)
-                self._opened, self._module = _opened(self._uri, self._digests, look=self._look)
+                self._open()
                 self._process = os.getpid()
                 self._ready = False
                 if self._opened.missing and not self._told_missing:
@@ -344,6 +346,15 @@ class History:
                 kind = EventonceError if refused else StoreUnavailable
                 raise kind(f"history {masked(self._uri)}: {error}{why}") from error
 
+    def _open(self) -> None:
+        try:
+            self._opened, self._module = _opened(self._uri, self._digests, look=self._look)
+        except ConfigError as error:
+            if not self._begun:
+                raise
+            # The address was right as this began: what is there now may go again.
+            raise StoreUnavailable(str(error)) from error
+
     def _begin(self) -> None:
         """Make the tables; where one only looks, see that they are there."""
         try:
@@ -355,7 +366,8 @@ class History:
                     "not see its tables; `run` and `serve` begin it once [history] names it"
                 )
         except StoreMismatch as error:
-            raise StoreMismatch(f"history {masked(self._uri)}: {error}") from None
+            kind = StoreUnavailable if self._begun else StoreMismatch
+            raise kind(f"history {masked(self._uri)}: {error}") from None
         self._ready = True
 
 

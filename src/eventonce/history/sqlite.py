@@ -108,7 +108,11 @@ class SQLiteDriver:
         return f"; {not_writable(self._location.path)}" if _forbids(error) else ""
 
     def removed(self) -> bool:
-        return identity(self._path) != self._file
+        try:
+            return identity(self._path) != self._file
+        except OSError as error:
+            # A folder above it is none any more, or may not be entered.
+            raise StoreUnavailable(f"history {self._location.uri}: {error}") from error
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount
