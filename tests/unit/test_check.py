@@ -99,6 +99,12 @@ def check(run: Run) -> Run:
         ('[serve]\napi_keys = [" "]', "2: serve.api_keys: holds an empty text"),
         ('[serve]\napi_key_header = "a b"', "2: serve.api_key_header: is 'a b', which is no name"),
         ("[serve]\nport = 65536", "2: serve.port: expected 0 to 65535, not 65536"),
+        (
+            "[history]\nkeep = '30d'",
+            '1: history: nothing is kept without a store; write store = "sqlite:///history.db"',
+        ),
+        ("[history]\nmost = 5", "1: history: nothing is kept without a store"),
+        ("history = 5", "1: history: expected a table, not a whole number"),
     ],
 )
 def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, complaint: str) -> None:
@@ -117,6 +123,8 @@ def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, compl
         '[[sink]]\nto = "https://nowhere.invalid/x"\n[worker]\nqueue = "sqs://nowhere"\nwait = "5"',
         '[[sink]]\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
         '[[sink]]\nto = "json:nothing"',
+        "[history]\nstore = ''\nkeep = '7d'",
+        "[history]\nkeep = '7d'\n[dashboard]\nlisten = 8090",
     ],
 )
 def test_nothing_is_connected_to_opened_or_made(check: Run, text: str) -> None:
