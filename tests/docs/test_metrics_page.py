@@ -16,6 +16,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 def test_the_bounds_of_the_labels_are_those_of_the_code() -> None:
     assert f"The first {names.TYPES} types" in TEXT
+    assert f"the first {names.UNHANDLED_TYPES} types that no handler takes" in TEXT
     assert f"the first {names.ERRORS} classes" in TEXT
 
 

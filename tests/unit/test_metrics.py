@@ -31,6 +31,7 @@ from eventonce.errors import SourceUnavailable, StoreError, StoreUnavailable
 from eventonce.metrics import Meter, measure, names
 from eventonce.metrics.causes import cause_of
 from eventonce.metrics.meter import Histogram
+from eventonce.runtime.unhandled import POLICIES
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict, VerdictKind
 from tests.helpers import WatchedStore, away, call, reject, ruled, statuses, until
@@ -217,6 +218,21 @@ def test_labels_that_senders_choose_are_bounded() -> None:
     assert len(found) == names.TYPES + 1
     assert found["other"] == names.TYPES + 1
     assert max(map(len, found)) == 200
+
+
+def test_types_that_no_handler_takes_leave_the_labels_of_the_others() -> None:
+    for unhandled in POLICIES:
+        consumer = Consumer("memory:", rules=ruled(), unhandled=unhandled)
+        consumer.on("call")(lambda _: None)
+        meter = measure(consumer)
+        others = [f"other-{at}" for at in range(2 * names.TYPES)]
+        for types in (others, ["call"], others):
+            consumer.process([call(at, type=name) for at, name in enumerate(types)])
+        counted = meter.counted().counters[names.EVENTS]
+        assert [labels[3] for labels in counted if labels[0] == "done"] == ["call"]
+        found = {labels[3]: many for labels, many in counted.items() if labels[1] == "no_handler"}
+        assert len(found) == names.UNHANDLED_TYPES + 1
+        assert found["other"] == 2 * (len(others) - names.UNHANDLED_TYPES)
 
 
 def test_classes_of_exceptions_are_bounded() -> None:

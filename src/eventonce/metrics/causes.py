@@ -22,6 +22,9 @@ COPIES: Final = {True: "same_id", False: "other_id", None: "unknown_id"}
 GIVEN_UP_AGAIN: Final = "given_up_before"
 """The cause of a copy of an event that was given up."""
 
+NO_HANDLER: Final = "no_handler"
+"""The cause of an event that no handler takes."""
+
 _FIXED: Final = {"stale": "older_version", "unchanged": "same_state", "conflict": "content_differs"}
 
 
@@ -39,7 +42,7 @@ def cause_of(outcome: Outcome) -> str:
         case "invalid":
             return "not_an_event" if outcome.event is None else "no_key"
         case "ignored":
-            return "replay" if outcome.key else "no_handler"
+            return "replay" if outcome.key else NO_HANDLER
         case "unguarded":
             return "shadow" if outcome.shadowed else "store"
         case "busy":
@@ -62,7 +65,7 @@ def _not_settled(outcome: Outcome) -> str:
     if error is not None:
         return type(error).__name__
     if not outcome.key:
-        return "no_handler"
+        return NO_HANDLER
     return "not_begun" if outcome.status == "failed" else _dead(outcome.reason)
 
 

@@ -17,7 +17,7 @@ from eventonce.consumer import Consumer
 from eventonce.core import status
 from eventonce.log import log
 from eventonce.metrics import names
-from eventonce.metrics.causes import GIVEN_UP_AGAIN, cause_of
+from eventonce.metrics.causes import GIVEN_UP_AGAIN, NO_HANDLER, cause_of
 from eventonce.metrics.names import Metric
 from eventonce.rules.instants import EARLIEST_EVENT, event_instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -107,6 +107,7 @@ class Meter:
         """Another that counts for the same consumer: its gate tells one."""
         self._lock = Lock()
         self._types: dict[str, str] = {}
+        self._unhandled: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._begin()
         _meters.add(self)
@@ -134,14 +135,15 @@ class Meter:
         lags: list[float] = []
         receives: list[float] = []
         with self._lock:
-            types = self._types
+            types, unhandled = self._types, self._unhandled
             counted: list[Labels] = []
             for outcome in outcomes:
                 event, status_, rule = outcome.event, outcome.status, outcome.rule
+                cause = cause_of(outcome)
                 type_ = ""
                 if event is not None:
-                    label = types.get(event.type)
-                    type_ = _bounded(types, event.type, names.TYPES) if label is None else label
+                    label = (unhandled if cause == NO_HANDLER else types).get(event.type)
+                    type_ = self._new_type(event.type, cause) if label is None else label
                     if event.receives:
                         receives.append(event.receives)
                     if status_ == "done" and event.time:
@@ -149,7 +151,6 @@ class Meter:
                         if at is not None and at >= EARLIEST_EVENT:
                             # A sender's clock may be ahead of ours.
                             lags.append((now - at) / 1000 if now > at else 0.0)
-                cause = cause_of(outcome)
                 if cause not in names.CAUSES:
                     cause = _bounded(self._errors, cause, names.ERRORS)
                 counted.append((status_, cause, rule, type_))
@@ -269,6 +270,11 @@ class Meter:
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.ERRORS)
         self._counters[names.STORE_ERRORS][verb, name] += 1
+
+    def _new_type(self, name: str, cause: str) -> str:
+        if cause == NO_HANDLER:
+            return _bounded(self._unhandled, name, names.UNHANDLED_TYPES)
+        return _bounded(self._types, name, names.TYPES)
 
     def _histogram(self, metric: Metric, labels: Labels) -> Histogram:
         some = self._histograms[metric]

@@ -18,8 +18,12 @@ from eventonce.types import Action, SettleResult
 Kind = Literal["counter", "gauge", "histogram"]
 
 TYPES: Final = 200
-"""Types of events that have a label of their own: senders choose types, and a label for each would
-fill the memory of whoever collects them."""
+"""Types that handlers take, and that have a label of their own: senders choose types, and a label
+for each would fill the memory of whoever collects them."""
+
+UNHANDLED_TYPES: Final = 50
+"""The same for types that no handler takes: whatever else a bus carries must not use up the labels
+of those that are worked on."""
 
 ERRORS: Final = 50
 """Classes of exceptions that have a label of their own."""
