@@ -124,7 +124,7 @@ def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
     said = {"call": 8, "conversationId": STAYS}
     whole = {"id": "id-8", "detail-type": f"after.{GONE}", "detail": said}
     consumer.process([msgspec.json.encode(whole)])
-    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    consumer.observers[-1]._background.flush()  # type: ignore[union-attr]
     done = run("forget", "--conversation", GONE, "--yes")
     assert "1 type of events in the history have this id" in done.out
     assert done.code == 1
@@ -412,7 +412,7 @@ def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
     text = b'{"id":"6","detail-type":"call","detail":{"call":6,"fails":true,"conversationId":"c"'
     consumer.process([text + b',"note":' + said.encode() + b"}}"])
     consumer.process([event(7, "", fails=True, because=name)])
-    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    consumer.observers[-1]._background.flush()  # type: ignore[union-attr]
     found = run("forget", "--conversation", name, "--yes", "--json").documents[0]
     assert [part["found"] for part in found["parts"]] == [0, 0, 0]
     assert len(found["mentioned"]) == 2
@@ -452,7 +452,7 @@ def test_a_long_id_is_forgotten(run: Run, consumer: Consumer, name: str, ascii_o
         said = {"call": number, "conversationId": whose, "fails": True, "because": "it"}
         whole = {"id": f"id-{number}", "detail-type": "call", "detail": said}
         consumer.process([json.dumps(whole, ensure_ascii=ascii_only).encode()])
-    consumer.observers[-1].flush()  # type: ignore[union-attr]
+    consumer.observers[-1]._background.flush()  # type: ignore[union-attr]
     (listed,) = run("letters", "list", "--conversation", name, "--json").documents
     done = run("forget", "--conversation", name, "--yes", "--json")
     assert done.code == 0
