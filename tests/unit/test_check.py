@@ -196,6 +196,20 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
     assert not Path("nowhere").exists()
 
 
+@pytest.mark.parametrize("field", ["tap", "shadow_log"])
+@pytest.mark.parametrize("name", ["s.db", "tap.json.txt", ".jsonl", "shadow_log"])
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_a_file_that_no_capture_can_be_called_is_refused_by_the_check_and_the_command(
+    check: Run, run: Run, command: str, field: str, name: str
+) -> None:
+    text = f"{field} = '{name}'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
+    said = "the name of a capture ends with .jsonl, .jsonl.gz or .jsonl.zst"
+    fault = f"{field}: {said}" if field == name else f"{field}: {name}: {said}"
+    assert check(text) == (2, "", f"eventonce: my.toml:1: {fault}\n")
+    assert run(command, "--config", "my.toml") == (2, "", f"eventonce: {fault}\n")
+    assert not Path(name).exists()
+
+
 def test_a_folder_for_audit_lines_is_needed_only_where_they_are_written(run: Run) -> None:
     Path("my.toml").write_text(
         "audit = 'nowhere/lines.jsonl'\nstore = 'memory:'\n[[sink]]\nto = 'file:out.jsonl'\n"

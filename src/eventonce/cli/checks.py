@@ -22,9 +22,11 @@ from eventonce.sinks import open_sink
 from eventonce.stores.sqlite.uri import read
 from eventonce.worker.health import address
 
-FILES: Final = ("tap", "shadow_log", "audit")
-"""The fields that name a file which is written, in a folder that must exist."""
+CAPTURES: Final = ("tap", "shadow_log")
+"""The fields that name a file which is written as a capture is."""
 
+FILES: Final = (*CAPTURES, "audit")
+"""The fields that name a file which is written, in a folder that must exist."""
 
 FROM_ENVIRONMENT: Final = (
     "api_keys",
@@ -40,8 +42,17 @@ FROM_ENVIRONMENT: Final = (
 def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> None:
     """ConfigError with every wrong value of these tables, of the fields that are in none, and of
     those of `FILES` that the command writes to."""
-    folders: Checks = {(name,): _check_folder for name in files}
-    check_values(config, *tables, also={**checks_of(*tables), **folders})
+    written: Checks = {
+        (name,): _check_capture if name in CAPTURES else _check_folder for name in files
+    }
+    check_values(config, *tables, also={**checks_of(*tables), **written})
+
+
+def checks_of_file() -> Checks:
+    """The checks that some command makes of a field, apart from those that depend on the
+    machine."""
+    names: Checks = {(name,): _check_name for name in CAPTURES}
+    return {**checks_of("worker", "serve", "dashboard"), **names}
 
 
 def checks_of(*tables: str) -> Checks:
@@ -121,6 +132,19 @@ def _of_receiver() -> dict[Place, Callable[[Any], object]]:
     if find_spec("cryptography") is not None:
         fields.append("sns_topics")
     return {("serve", field): authenticator(field) for field in fields} | {("serve",): check_bytes}
+
+
+def _check_name(path: str) -> None:
+    """ConfigError if the file of a tap or of a shadow log cannot have this name."""
+    from eventonce.study.capture.recorder import named  # noqa: PLC0415  slow to import
+
+    if path:
+        named(Path(path))
+
+
+def _check_capture(path: str) -> None:
+    _check_name(path)
+    _check_folder(path)
 
 
 def _check_folder(path: str) -> None:

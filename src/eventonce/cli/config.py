@@ -15,7 +15,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli import FAILED, MISUSED, started_as
-from eventonce.cli.checks import checks_of, warnings_of
+from eventonce.cli.checks import checks_of_file, warnings_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, emit, notice, table
@@ -37,9 +37,6 @@ from eventonce.rules.rule import glob
 from eventonce.rules.tomltext import meant
 
 NOTHING: Final = "nothing: run with --update"
-
-TABLES: Final = ("worker", "serve", "dashboard")
-"""The tables that commands know more of than the file does."""
 
 
 # eventonce init
@@ -144,7 +141,7 @@ def check(
     if update and expect is None:
         raise click.UsageError("--update needs --expect, the file to write")
     try:
-        file = checks.check(config, name=name, also=checks_of(*TABLES))
+        file = checks.check(config, name=name, also=checks_of_file())
         if expect is not None:
             # Keys depend on the secrets, and a service may have them.
             file = load(config)

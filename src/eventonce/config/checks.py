@@ -3,6 +3,7 @@ commands themselves. Nothing is connected to."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
@@ -105,7 +106,9 @@ def _wrong_values(config: Config, checks: Checks) -> Iterator[Fault]:
             wrong(reduce(getattr, map(str, place), config))
         except (ConfigError, ValueError) as error:
             for line in str(error).split("\n"):
-                said = line.removeprefix(f"{place[0]}: ").removeprefix(str(place[-1])).lstrip(": ")
+                said = line.removeprefix(f"{place[0]}: ")
+                # Not of a value that begins with the same letters, such as `tap.db`.
+                said = re.sub(rf"^{place[-1]}(?=[: \[])", "", said).lstrip(": ")
                 # A fault of one item names it, such as `[0]`.
                 yield Fault(place, f"{label(place)}{'' if said.startswith('[') else ': '}{said}")
 

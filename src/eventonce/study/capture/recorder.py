@@ -71,7 +71,7 @@ class Recorder:
         self.written = 0
         """Bytes that were written."""
         self._rotation = rotation or Rotation()
-        self._stem, self._ending = _split(path)
+        self._stem, self._ending = named(path)
         self._pack = packer(path)
         self._beside = path.with_name(f".{path.name}.checkpoint")
         self._file: int | None = None
@@ -222,7 +222,8 @@ class Recorder:
         ) from error
 
 
-def _split(path: Path) -> tuple[str, str]:
+def named(path: Path) -> tuple[str, str]:
+    """The name of a capture without its ending, and the ending; ConfigError for another name."""
     name, packed = path.name, ""
     if name.endswith(PACKED):
         name, packed = path.stem, path.suffix
