@@ -210,6 +210,67 @@ def test_a_file_that_no_capture_can_be_called_is_refused_by_the_check_and_the_co
     assert not Path(name).exists()
 
 
+@pytest.mark.parametrize("command", ["run", "serve", "dashboard", "letters drop", "sweep"])
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("audit = 's.db'\nstore = 'sqlite:///s.db'\n", ("1: audit", "2: store")),
+        ("audit = 'eventonce.db'\n", ("1: audit", "1: store")),
+        ("audit = './s.db-wal'\nstore = 'sqlite:///./s.db'\n", ("1: audit", "2: store")),
+        ("audit = 'link'\nstore = 'sqlite:///s.db'\n", ("1: audit", "2: store")),
+        ("tap = 'x.jsonl'\naudit = './x.jsonl'\n", ("1: tap", "2: audit")),
+        ("tap = 'x.jsonl'\nshadow_log = 'x.jsonl'\n", ("1: tap", "2: shadow_log")),
+        (
+            "audit = 'h.db'\n[history]\nstore = 'sqlite:///h.db'\n",
+            ("1: audit", "3: history.store"),
+        ),
+        (
+            "shadow_log = 'x.jsonl'\n[[sink]]\nto = 'file:x.jsonl'\n",
+            ("1: shadow_log", "3: sink.to"),
+        ),
+        (
+            "[[sink]]\nto = 'file:h.db'\n[history]\nstore = 'sqlite:///h.db'\n",
+            ("2: sink.to", "4: history.store"),
+        ),
+    ],
+)
+def test_two_settings_that_name_one_file_are_refused_and_nothing_is_written(
+    check: Run, run: Run, command: str, text: str, places: tuple[str, str]
+) -> None:
+    Path("s.db").write_bytes(b"")
+    Path("link").symlink_to("s.db")
+    one, other = places
+    names = [place.partition(": ")[2] for place in (one, other)]
+    said = "names the same file as {}: give each a file of its own"
+    checked = check(text)
+    assert checked.code == 2
+    assert sorted(checked.err.removeprefix("eventonce: ").splitlines()) == sorted(
+        [f"my.toml:{one}: {said.format(names[1])}", f"my.toml:{other}: {said.format(names[0])}"]
+    )
+    refused = run(*command.split(), "--config", "my.toml")
+    assert refused.code == 2
+    assert sorted(refused.err.removeprefix("eventonce: ").splitlines()) == sorted(
+        [f"{names[0]}: {said.format(names[1])}", f"{names[1]}: {said.format(names[0])}"]
+    )
+    assert {it.name for it in Path().iterdir()} == {"s.db", "link", "my.toml"}
+    assert not Path("s.db").read_bytes()
+
+
+def test_an_option_that_names_the_file_of_a_setting_is_refused(run: Run) -> None:
+    Path("my.toml").write_text("audit = 's.db'\nstore = 'memory:'\n[[sink]]\nto = 'file:x.jsonl'\n")
+    said = "names the same file as"
+    assert f"audit: {said} store" in run("sweep", "-c", "my.toml", "-s", "sqlite:///s.db").err
+    assert f"tap: {said} sink.to" in run("serve", "-c", "my.toml", "--tap", "x.jsonl").err
+
+
+def test_sinks_may_share_a_file_and_so_may_store_and_history(check: Run) -> None:
+    found = check(
+        "store = 'sqlite:///s.db'\n[[sink]]\nmatch = 'call'\nto = 'file:x.jsonl'\n"
+        "[[sink]]\nmatch = 'chat'\nto = 'file:x.jsonl'\n[history]\nstore = 'sqlite:///s.db'\n"
+    )
+    assert found.code == 0
+
+
 def test_a_folder_for_audit_lines_is_needed_only_where_they_are_written(run: Run) -> None:
     Path("my.toml").write_text(
         "audit = 'nowhere/lines.jsonl'\nstore = 'memory:'\n[[sink]]\nto = 'file:out.jsonl'\n"

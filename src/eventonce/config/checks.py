@@ -3,8 +3,10 @@ commands themselves. Nothing is connected to."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +15,7 @@ import msgspec
 
 from eventonce.aws.limits import SQS_VISIBILITY_SECONDS
 from eventonce.aws.sqs import parse
-from eventonce.config import CIRCULAR, Config, Reading, read, resolved, table_needs
+from eventonce.config import CIRCULAR, DEFAULT_STORE, Config, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.history.recorder import check as check_history
@@ -22,10 +24,12 @@ from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
 from eventonce.runtime.retention import kept_for
 from eventonce.runtime.unhandled import POLICIES
-from eventonce.sinks import check_sink
+from eventonce.sinks import Sink, check_sink
+from eventonce.sinks.json_lines import path_of
 from eventonce.sources import open_source
 from eventonce.sources.sqs import SHORTEST_VISIBILITY
 from eventonce.stores import Adapter, adapter_of, check_uri
+from eventonce.stores.sqlite.uri import read as read_sqlite
 
 PORTS: Final = 65_536
 
@@ -65,9 +69,10 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
 
 def check_values(config: Config, *tables: str, also: Checks | None = None) -> None:
     """ConfigError with every wrong value of these tables, and of the fields that are in none, from
-    the file or from an option. `also` are the checks of fields that only one command knows."""
+    the file or from an option, and with those that name one file. `also` are the checks of
+    fields that only one command knows."""
     asked = {place: it for place, it in CHECKS.items() if len(place) == 1 or place[0] in tables}
-    found = list(_wrong_values(config, {**asked, **(also or {})}))
+    found = [*_wrong_values(config, {**asked, **(also or {})}), *_shared_files(config, config.sink)]
     if found:
         raise ConfigError("\n".join(fault.said for fault in found))
 
@@ -87,6 +92,7 @@ def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Faul
     yield from _wrong_values(config, checks)
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
+    yield from _shared_files(config, reading.sinks)
     adapter = _adapter(config.store)
     if adapter is not None and adapter.extra and not (name or config.name):
         said = "name: a shared store needs a name, such as 'crm-sync': it is part of every key"
@@ -135,6 +141,44 @@ def _sink_faults(reading: Reading) -> Iterator[Fault]:
             yield Fault(place, f"{label(place)}: {error}")
         if sink.to.startswith("table:") and adapter is not None and not adapter.transactional:
             yield Fault(place, f"{label(place)}: {table_needs(sink)}")
+
+
+def _shared_files(config: Config, sinks: Iterable[Sink | None]) -> Iterator[Fault]:
+    """The settings that name the file of another, which would write into the middle of it."""
+    files: defaultdict[str, dict[Place, str]] = defaultdict(dict)
+    for place, way, path in _written(config, sinks):
+        files[os.path.realpath(path)][place] = way
+    for found in files.values():
+        for place, way in found.items():
+            others = {label(it): None for it, other in found.items() if other != way}
+            if others:
+                said = f"names the same file as {' and '.join(others)}: give each a file of its own"
+                yield Fault(place, f"{label(place)}: {said}")
+
+
+def _written(
+    config: Config, sinks: Iterable[Sink | None]
+) -> Iterator[tuple[Place, str, str | Path]]:
+    """The files that are written: the setting, how it writes, and the path. Those that write in one
+    way may share a file: tables of SQLite have names of their own, lines of sinks are whole."""
+    for field in ("tap", "shadow_log", "audit"):
+        path = getattr(config, field)
+        if path and "\0" not in path:
+            yield (field,), field, path
+    databases: dict[Place, str] = {
+        ("store",): config.store or DEFAULT_STORE,
+        ("history", "store"): config.history.store,
+    }
+    for place, uri in databases.items():
+        if uri.startswith("sqlite:"):
+            try:
+                names = read_sqlite(uri).names
+            except ConfigError:
+                continue  # the check of this field says so
+            yield from ((place, "sqlite", name) for name in names)
+    for number, sink in enumerate(sinks):
+        if sink is not None and sink.to.startswith("file:") and "\0" not in sink.to:
+            yield ("sink", number, "to"), "sink", path_of(sink.to)
 
 
 def _adapter(uri: str) -> Adapter | None:

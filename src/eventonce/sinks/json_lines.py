@@ -30,7 +30,7 @@ class JSONLines:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = str(path).removeprefix("file:")
-        self._path = Path(text.removeprefix("//") if text.startswith("///") else text)
+        self._path = path_of(text)
         self._turn = threading.Lock()
         if not text or (text.startswith("//") and not text.startswith("///")):
             raise ConfigError(
@@ -63,6 +63,12 @@ class JSONLines:
             os.close(descriptor)
         if new:
             sync_folder(self._path.parent)
+
+
+def path_of(to: str) -> Path:
+    """The path of a file, which a URI of `file:` may name."""
+    text = to.removeprefix("file:")
+    return Path(text.removeprefix("//") if text.startswith("///") else text)
 
 
 def line_of(event: bytes) -> bytes:
