@@ -445,6 +445,20 @@ def test_faults_of_all_kinds_come_together_in_the_order_of_their_lines(check: Ru
     assert "mine.toml:3: keys of 'a'" in found.err
 
 
+def test_all_faults_of_infra_are_named_beside_the_others(check: Run, run: Run) -> None:
+    text = (
+        "name = 'a name'\n[worker]\nconcurrency = 0\n[infra]\nqueue = 'sqs:/q'\nrule = 'a rule'\n"
+        "bus = ''\nendpoint = 'here'\ncode = 's3:'\ntimeout = 0\nreceives = 0\n"
+        "parameters = { Vpc = 'x', Timeout = 'x' }\n"
+    )
+    said = check(text).err.removeprefix("eventonce: ").splitlines()
+    assert [line.split(":")[1] for line in said] == [*"1356789", "10", "11", "12", "12"]
+    assert all(": infra: " in line for line in said if not line.startswith("my.toml:3:"))
+    wrong = text.replace("queue = 'sqs:/q'", "queue = 'a queue'").partition("parameters")[0]
+    Path("my.toml").write_text(wrong)
+    assert len(run("infra", "iam", "-c", "my.toml").err.splitlines()) == 8
+
+
 def test_what_the_environment_does_not_say_is_not_judged(
     check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

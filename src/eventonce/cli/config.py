@@ -188,7 +188,8 @@ def check(
 
 
 def _check_infra(file: Config) -> None:
-    """The faults that every command of `infra` finds, if the file has its table."""
+    """What every command of `infra` refuses although no field is wrong, if the file has its
+    table."""
     if file.infra != Infra():
         placed_topology(file, file.infra, matching=False)
 

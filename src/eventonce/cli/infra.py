@@ -12,7 +12,6 @@ from typing import Any
 import click
 import msgspec
 
-from eventonce.aws.sqs import parse
 from eventonce.cli import Subcommands, started_as
 from eventonce.cli.options import (
     config_option,
@@ -29,7 +28,7 @@ from eventonce.errors import ConfigError
 from eventonce.infra import iam, template
 from eventonce.infra.targets import ANY, Place
 from eventonce.infra.template import Role
-from eventonce.infra.topology import Infra, Topology, topology_of
+from eventonce.infra.topology import Infra, Topology, placed, topology_of
 
 
 @click.group(cls=Subcommands)
@@ -263,7 +262,7 @@ def placed_topology(
     of: template.Template = template.CONSUMER,
 ) -> tuple[Infra, Topology]:
     """The table `[infra]` with the place of its queue, and the topology that follows."""
-    infra = _placed(asked, said.worker.queue)
+    infra = placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
         template.typed(parameter, text, of)
     return infra, topology_of(
@@ -275,24 +274,6 @@ def placed_topology(
         sinks=[sink.to for sink in said.sink],
         matching=matching,
     )
-
-
-def _placed(infra: Infra, workers: str) -> Infra:
-    """The table with the name of its queue, or else of the worker's. A queue may be given as a URI,
-    as for `run` and `send`: region, endpoint and profile of its own win, those of the worker's
-    queue are defaults."""
-    is_uri = "/" in infra.queue
-    if not is_uri and (infra.queue or not workers):
-        return infra
-    address = parse(infra.queue if is_uri else workers)
-    fields = ("region", "endpoint", "profile")
-    found = {field: getattr(address, field) for field in fields}
-    place = {
-        field: value
-        for field, value in found.items()
-        if value and (is_uri or not getattr(infra, field))
-    }
-    return msgspec.structs.replace(infra, queue=address.name, **place)
 
 
 def _parameter(text: str) -> tuple[str, str]:

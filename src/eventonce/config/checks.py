@@ -19,6 +19,7 @@ from eventonce.config import CIRCULAR, DEFAULT_STORE, Config, Reading, read, res
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.history.recorder import check as check_history
+from eventonce.infra.topology import Infra, faults, placed
 from eventonce.privacy import Sealer
 from eventonce.rules.instants import duration
 from eventonce.rules.tomltext import Fault, Place, label
@@ -93,6 +94,7 @@ def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Faul
     yield from _rule_faults(reading)
     yield from _sink_faults(reading)
     yield from _shared_files(config, reading.sinks)
+    yield from _infra_faults(config)
     adapter = _adapter(config.store)
     if adapter is not None and adapter.extra and not (name or config.name):
         said = "name: a shared store needs a name, such as 'crm-sync': it is part of every key"
@@ -179,6 +181,29 @@ def _written(
     for number, sink in enumerate(sinks):
         if sink is not None and sink.to.startswith("file:") and "\0" not in sink.to:
             yield ("sink", number, "to"), "sink", path_of(sink.to)
+
+
+def _infra_faults(config: Config) -> Iterator[Fault]:
+    """The wrong fields of the table `[infra]`, if the file has it."""
+    infra = config.infra
+    if infra == Infra():
+        return
+    from eventonce.infra.template import typed  # noqa: PLC0415  reads the templates
+
+    try:
+        infra = placed(infra, config.worker.queue)
+    except ConfigError as error:
+        if infra.queue:  # of the worker's queue its own check says so
+            yield Fault(("infra", "queue"), f"infra: {error}")
+        infra = msgspec.structs.replace(infra, queue="")
+    for field, said in faults(infra, config.name):
+        consumers = field == "name" and not infra.name
+        yield Fault(("name",) if consumers else ("infra", field), said)
+    for name, text in infra.parameters.items():
+        try:
+            typed(name, text)
+        except ConfigError as error:
+            yield Fault(("infra", "parameters", name), str(error))
 
 
 def _adapter(uri: str) -> Adapter | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -229,25 +229,11 @@ def topology_of(
 
     `matching` is whether the rule's pattern is needed: without any, ConfigError is raised.
     """
-    called = infra.name or name or NAME
-    _check("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may have another")
-    queue = infra.queue or called
-    if infra.fifo and not queue.endswith(FIFO):
-        queue += FIFO
-    _check("queue", queue, _QUEUE, "1 to 68 letters, digits, '-' and '_', maybe with .fifo")
-    rule = infra.rule or called
-    _check("rule", rule, _RULE, "1 to 64 letters, digits, '.', '-' and '_'")
-    _check("bus", infra.bus, _BUS, "a bus' name, such as default, and not its ARN")
-    _check_endpoint(infra.endpoint)
-    if infra.code and not _CODE.fullmatch(infra.code):
-        raise ConfigError(
-            f"infra: code must be s3://BUCKET/KEY, not {infra.code!r}: `aws s3 cp` puts the "
-            f"function's zip file there"
-        )
-    if not 1 <= infra.timeout <= 900:
-        raise ConfigError(f"infra: timeout must be 1 to 900 seconds, not {infra.timeout}")
-    if not 1 <= infra.receives <= 1000:
-        raise ConfigError(f"infra: receives must be 1 to 1000, not {infra.receives}")
+    wrong = dict(faults(infra, name))
+    if wrong:
+        raise ConfigError("\n".join(wrong.values()))
+    called = _called(infra, name)
+    queue = _queue(infra, called)
     ours = Address(queue, region=infra.region or None, endpoint=infra.endpoint or None)
     if letters and same(parse(letters), ours):
         raise ConfigError(
@@ -259,7 +245,7 @@ def topology_of(
         consumer=name or called,
         bus=infra.bus,
         pattern=infra.pattern or _pattern(infra, rules, matching=matching),
-        rule=rule,
+        rule=infra.rule or called,
         queue=queue,
         timeout=infra.timeout,
         receives=infra.receives,
@@ -271,17 +257,57 @@ def topology_of(
     )
 
 
-def _check(what: str, name: str, allowed: re.Pattern[str], expected: str) -> None:
-    if not allowed.fullmatch(name):
-        raise ConfigError(f"infra: the {what} cannot be {name!r}: expected {expected}")
+def placed(infra: Infra, workers: str) -> Infra:
+    """The table with the name of its queue, or else of the worker's. A queue may be given as a URI,
+    as for `run` and `send`: region, endpoint and profile of its own win, those of the worker's
+    queue are defaults."""
+    is_uri = "/" in infra.queue
+    if not is_uri and (infra.queue or not workers):
+        return infra
+    address = parse(infra.queue if is_uri else workers)
+    fields = ("region", "endpoint", "profile")
+    found = {field: getattr(address, field) for field in fields}
+    place = {
+        field: value
+        for field, value in found.items()
+        if value and (is_uri or not getattr(infra, field))
+    }
+    return msgspec.structs.replace(infra, queue=address.name, **place)
 
 
-def _check_endpoint(endpoint: str) -> None:
-    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+def faults(infra: Infra, name: str = "") -> Iterator[tuple[str, str]]:
+    """The fields of the table that cannot be as they are, each with its complaint. `name` is the
+    consumer's. Names that follow from a right one are right."""
+    called, queue, rule = _called(infra, name), _queue(infra, NAME), infra.rule or NAME
+    names = (
+        ("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may have another"),
+        ("queue", queue, _QUEUE, "1 to 68 letters, digits, '-' and '_', maybe with .fifo"),
+        ("rule", rule, _RULE, "1 to 64 letters, digits, '.', '-' and '_'"),
+        ("bus", infra.bus, _BUS, "a bus' name, such as default, and not its ARN"),
+    )
+    for field, text, allowed, expected in names:
+        if not allowed.fullmatch(text):
+            yield field, f"infra: the {field} cannot be {text!r}: expected {expected}"
+    if infra.endpoint and not _ENDPOINT.fullmatch(infra.endpoint):
         # Not repeated: the text before an @ is a secret.
-        raise ConfigError(
-            "infra: the endpoint must be like http://127.0.0.1:4566, with no user or password in it"
-        )
+        said = "must be like http://127.0.0.1:4566, with no user or password in it"
+        yield "endpoint", f"infra: the endpoint {said}"
+    if infra.code and not _CODE.fullmatch(infra.code):
+        said = f"{infra.code!r}: `aws s3 cp` puts the function's zip file there"
+        yield "code", f"infra: code must be s3://BUCKET/KEY, not {said}"
+    if not 1 <= infra.timeout <= 900:
+        yield "timeout", f"infra: timeout must be 1 to 900 seconds, not {infra.timeout}"
+    if not 1 <= infra.receives <= 1000:
+        yield "receives", f"infra: receives must be 1 to 1000, not {infra.receives}"
+
+
+def _called(infra: Infra, name: str) -> str:
+    return infra.name or name or NAME
+
+
+def _queue(infra: Infra, called: str) -> str:
+    queue = infra.queue or called
+    return queue if queue.endswith(FIFO) or not infra.fifo else queue + FIFO
 
 
 def _here(target: Target, infra: Infra) -> Target:
