@@ -15,6 +15,7 @@ import pytest
 from eventonce import Consumer, Job, Rule, presets
 from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
+from eventonce.history import History, Search
 from eventonce.runtime.shadow import ShadowLine, line_of, shadow_observer
 from eventonce.study.page.shadowed import shadow_page
 from eventonce.study.shadow import ENOUGH, shadow_report
@@ -232,6 +233,25 @@ def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     assert "another transport id" in Path("report.html").read_text()
     (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
     assert (document["safe"], document["drops"], document["events"]) == (False, 1, 3)
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_with_secrets_the_record_has_the_digests_of_the_history(run: Run, *, digests: bool) -> None:
+    kept = "[privacy]\ndigests = false\n" if not digests else ""
+    history = "[history]\nstore = 'sqlite:///history.db'\n"
+    Path("eventonce.toml").write_text(f"secrets = ['{'s' * 32}']\n{CONFIG}{history}{kept}")
+    for event in (call("+49 170 1", call=1), call("+49 170 1", call=1), call("2", call=1)):
+        Path("capture.jsonl").write_text(json.dumps(event))
+        assert run("run", "--from", "capture.jsonl").code == 0
+    ids = [json.loads(line)["id"] for line in Path("shadow.jsonl").read_bytes().splitlines()]
+    with History("sqlite:///history.db", look=True) as opened:
+        assert sorted(ids) == sorted(one.id for one in opened.find(Search(), 10))
+    assert ("+49 170 1" in ids, ids[0].startswith("#")) == (not digests, digests)
+    (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
+    assert {one["why"]: one["count"] for one in document["by_type"]} == {
+        "same transport id": 1,
+        "another transport id": 1,
+    }
 
 
 def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:

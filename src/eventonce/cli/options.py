@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -309,16 +309,19 @@ def tapping(path: str, consumer: Consumer) -> Iterator[FileTap | None]:
 
 
 @contextmanager
-def recording_shadows(path: str, consumer: Consumer) -> Iterator[None]:
-    """Record in this file what rules in shadow mode decide; nothing without a file."""
-    if not path:
+def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
+    """Record in the file's `shadow_log` what rules in shadow mode decide; nothing without one."""
+    if not file.shadow_log:
         yield
         return
     # For those who record.
+    from eventonce.history.digests import Digests  # noqa: PLC0415
     from eventonce.runtime.shadow import line_of, shadow_observer  # noqa: PLC0415
     from eventonce.study.capture.tap import BackgroundLines  # noqa: PLC0415
 
-    with closing(BackgroundLines(Path(path), "shadow", line_of)) as lines:
+    digests = Digests(file.secret_bytes if file.privacy.digests else ())
+    line = partial(line_of, named=partial(digests.of, "id"))
+    with closing(BackgroundLines(Path(file.shadow_log), "shadow", line)) as lines:
         observer = shadow_observer(consumer, lambda one: lines.add([one], SIZE))
         consumer.observers.append(observer)
         yield

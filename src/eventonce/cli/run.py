@@ -130,7 +130,7 @@ def run(
             channel = "file" if captured else _channel(asked.queue)
             stack.enter_context(keeping_history(settings.file, consumer, channel))
             stack.enter_context(exporting(consumer, channel))
-            stack.enter_context(recording_shadows(settings.file.shadow_log, consumer))
+            stack.enter_context(recording_shadows(settings.file, consumer))
             stack.enter_context(upkeep(consumer.admin, consumer.runtime.retention))
             tap_file = "" if captured else tap or settings.file.tap
             tapped = stack.enter_context(tapping(tap_file, consumer))

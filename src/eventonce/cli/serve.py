@@ -88,7 +88,7 @@ def serve(
         consumer,
         server.listen(asked) as listening,
         tapping(tap or settings.file.tap, consumer) as tapped,
-        recording_shadows(settings.file.shadow_log, consumer),
+        recording_shadows(settings.file, consumer),
         upkeep(consumer.admin, consumer.runtime.retention),
         keeping_history(settings.file, consumer, CHANNEL),
         watched_by_people(settings, consumer, handler),

@@ -71,6 +71,10 @@ class Digests:
                 reason = _replaced(reason, text, digest)
         return without_ids(kind, id_, conversation), (at, reason, *named, *own[4:])
 
+    def of(self, what: What, text: str) -> str:
+        """The digest of this value under the secret in use; without secrets, the value."""
+        return self._cached(what, id_kept(text)) if self else text
+
     def names(self, what: What, text: str) -> list[str]:
         """All that may stand for this value: itself, from before the secrets or as a digest that
         was read somewhere, and its digest by each secret."""

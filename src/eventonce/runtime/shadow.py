@@ -40,6 +40,7 @@ class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int
     """The moment of the decision, in milliseconds."""
     id: str
+    """The transport id, or a keyed digest of it."""
     type: str
     rule: str
     key: str
@@ -90,8 +91,8 @@ def _shadowed(rules: Ruleset) -> dict[str, Rule]:
     return {rule.name: rule for rule in rules.rules if rule.shadow}
 
 
-def line_of(decided: Decided) -> bytes:
-    """The line that is recorded."""
+def line_of(decided: Decided, named: Callable[[str], str] = str) -> bytes:
+    """The line that is recorded; `named` gives a transport id as it may be kept."""
     outcome, rule, at = decided
     event = outcome.event
     assert event is not None, "it has run"
@@ -99,7 +100,7 @@ def line_of(decided: Decided) -> bytes:
         ShadowLine(
             1,
             at,
-            event.id,
+            named(event.id),
             event.type,
             rule.name,
             outcome.key.hex(),
