@@ -14,11 +14,13 @@ from typing import Final
 import msgspec
 
 from eventonce.aws.dlq import Held
+from eventonce.core.masking import scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
 from eventonce.history.decision import conversation_of, id_kept
 from eventonce.history.digests import MARK
+from eventonce.history.recorder import POSTGRES
 from eventonce.letters.selection import event_of, moment
 from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key
@@ -37,6 +39,20 @@ OTHERS: Final = (
     "backups, replicas and logs of the databases (docs/stores.md says how long each has them)",
 )
 """What holds events and cannot be reached from here."""
+
+
+def not_reached(store: str, history: str) -> tuple[str, ...]:
+    """What of it there is beside this store and this history, by their URIs."""
+    tables = {"records, letters": store, "eventonce_history": history}
+    return (
+        *OTHERS,
+        *(
+            f"free pages of PostgreSQL: the bytes of a deleted row of {names} stay there until "
+            f"others are written over them, after a VACUUM too; VACUUM FULL {names} removes them"
+            for names, uri in tables.items()
+            if scheme_of(uri) in POSTGRES
+        ),
+    )
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -302,6 +318,7 @@ def _named(place: LetterSource) -> str:
 
 
 def _scrubbed(admin: StoreAdmin) -> str:
-    """Why bytes of what was deleted may stay in the store's file; of servers, `OTHERS` tells."""
+    """Why bytes of what was deleted may stay in the store's file; of servers, `not_reached`
+    tells."""
     scrub: Callable[[], str] = getattr(admin, "scrub", str)
     return scrub()

@@ -17,7 +17,7 @@ from eventonce import Consumer, Job, Reject
 from eventonce.cli.history_options import DASHBOARD_HISTORY
 from eventonce.config import load
 from eventonce.core.ports import StoreAdmin
-from eventonce.erasure import OTHERS, Conversation
+from eventonce.erasure import OTHERS, Conversation, not_reached
 from eventonce.history import History, Search
 from eventonce.letters.sources import StoreLetterSource
 from eventonce.stores import open_store
@@ -128,6 +128,27 @@ def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
     done = run("forget", "--conversation", GONE, "--yes")
     assert "1 type of events in the history have this id" in done.out
     assert done.code == 1
+
+
+@pytest.mark.parametrize(
+    ("store", "history", "tables"),
+    [
+        ("", "", []),
+        ("redis://h", "sqlite:///h.db", []),
+        ("postgresql://h/d", "", ["records, letters"]),
+        ("dynamodb://t", "postgres://me:hush@h/d", ["eventonce_history"]),
+        ("postgresql://h/d", "postgresql://h/d", ["records, letters", "eventonce_history"]),
+    ],
+)
+def test_the_free_pages_of_postgresql_are_not_reached(
+    store: str, history: str, tables: list[str]
+) -> None:
+    found = not_reached(store, history)
+    assert found[: len(OTHERS)] == OTHERS
+    more = found[len(OTHERS) :]
+    assert [it.partition("VACUUM FULL ")[2] for it in more] == [
+        f"{names} removes them" for names in tables
+    ]
 
 
 def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -11,7 +11,7 @@ import msgspec
 
 from eventonce.audit import Audit, user
 from eventonce.cli import FAILED
-from eventonce.cli.history_options import looking_back
+from eventonce.cli.history_options import history_of, looking_back
 from eventonce.cli.options import (
     Settings,
     confirmed,
@@ -24,7 +24,7 @@ from eventonce.cli.output import counted, emit, table
 from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.config import Config
 from eventonce.config.checks import check_values
-from eventonce.erasure import OTHERS, Conversation, Erasure
+from eventonce.erasure import Conversation, Erasure, not_reached
 from eventonce.history.decision import CONVERSATION
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnamed
@@ -121,8 +121,9 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                     progress.unfinished = f"{found.unread} could not be looked into"
                 elif not found.proved:
                     progress.unfinished = "something is left, or may be"
+    others = not_reached(file.store, history_of(file))
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
-    emit({**document, "not_reached": OTHERS}, _text(found), as_json=as_json)
+    emit({**document, "not_reached": others}, _text(found, others), as_json=as_json)
     return 0 if found.proved else FAILED
 
 
@@ -141,7 +142,7 @@ def _question(found: Erasure) -> str:
     return f"Erase for good: {parts}? The events of dead letters will never run."
 
 
-def _text(found: Erasure) -> str:
+def _text(found: Erasure, others: Sequence[str]) -> str:
     erased = any(part.left is not None for part in found.parts)
     head = ("", "found", "left") if erased else ("", "found")
     rows = [(it.what, it.found, it.left) if erased else (it.what, it.found) for it in found.parts]
@@ -182,5 +183,5 @@ def _text(found: Erasure) -> str:
             "id in the reason, not dropped: the history drops each in its time (keep)"
         )
     lines += [f"not looked for: {it}" for it in found.unknown]
-    lines += [f"not reached: {it}" for it in OTHERS]
+    lines += [f"not reached: {it}" for it in others]
     return "\n".join(lines)
