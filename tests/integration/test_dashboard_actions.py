@@ -29,13 +29,14 @@ from eventonce.dashboard.actions import Action
 from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History, Search
+from eventonce.history.digests import Digests
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
+from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, until
 from tests.unit.test_letters_selection import letter
 
 SETTINGS = DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"})
@@ -199,6 +200,23 @@ def test_a_link_to_a_group_has_the_id_that_the_secret_gives() -> None:
             links = re.findall('href="(/letters[?][^"]*group=([^"&]*)[^"]*)"', asked.get(path).text)
             (link,) = [it for it, group in links if group == grouping(secrets)("no customer for 3")]
             assert "1\u00a0dead letter<" in asked.get(link.replace("&amp;", "&")).text
+
+
+def test_the_audit_has_the_digest_of_a_conversation_that_the_secret_gives(tmp_path: Path) -> None:
+    secrets = [b"the secret of a test"]
+    store = store_of(*LETTERS)
+    with running(store, reject) as consumer:
+        file = str(tmp_path / "audit.jsonl")
+        resources = Resources(
+            lambda: store, name="crm", consumer=consumer, audit=file, secrets=secrets
+        )
+        with asking(resources) as asked:
+            for path in ("/letters/redrive", "/letters/drop"):
+                # An empty name means all, which a redrive narrows to its own.
+                asked.done(path, conversation="+49 170 5550123", consumer="", limit="9")
+    digest = Digests(secrets).of("conversation", "+49 170 5550123")
+    assert [digest in line["selection"] for line in audit(tmp_path)] == [True, True]
+    assert "5550123" not in (tmp_path / "audit.jsonl").read_text()
 
 
 def test_a_viewer_reads_no_number_that_is_the_name_of_a_field() -> None:

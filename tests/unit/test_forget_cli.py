@@ -19,6 +19,7 @@ from eventonce.config import load
 from eventonce.core.ports import StoreAdmin
 from eventonce.erasure import OTHERS, Conversation, not_reached
 from eventonce.history import History, Search
+from eventonce.history.digests import Digests
 from eventonce.letters.sources import StoreLetterSource
 from eventonce.stores import open_store
 from eventonce.types import Letter
@@ -181,6 +182,22 @@ def test_the_audit_of_any_action_has_no_name(run: Run, consumer: Consumer) -> No
     assert GONE not in Path("audit.jsonl").read_text()
     dropped, forgot = map(json.loads, Path("audit.jsonl").read_text().splitlines())
     assert dropped["selection"].rpartition("sha256:")[2] == forgot["selection"].rpartition(":")[2]
+
+
+def test_with_secrets_the_audit_has_the_digest_of_the_history(run: Run, consumer: Consumer) -> None:
+    """A plain digest of a telephone number is guessed."""
+    secret = "s" * 32
+    Path("eventonce.toml").write_text(f"secrets = ['{secret}']\n{CONFIG}")
+    digest = Digests([secret.encode()]).of("conversation", GONE)
+    assert run("letters", "drop", "--conversation", GONE, "--yes").code == 0
+    run("forget", "--conversation", GONE, "--yes")
+    # The id may be given as this digest.
+    run("forget", "--conversation", digest, "--yes")
+    said = [json.loads(line)["selection"] for line in Path("audit.jsonl").read_bytes().splitlines()]
+    assert said == [
+        f"--name=crm '--conversation={digest}'",
+        *[f"conversation {digest}"] * 2,
+    ]
 
 
 def test_a_dry_run_and_a_no_change_nothing(

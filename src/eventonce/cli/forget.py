@@ -27,7 +27,7 @@ from eventonce.config.checks import check_values
 from eventonce.erasure import Conversation, Erasure, not_reached
 from eventonce.history.decision import CONVERSATION
 from eventonce.letters.bulk import Progress, audited
-from eventonce.letters.selection import unnamed
+from eventonce.letters.selection import unnaming
 from eventonce.letters.sources import LetterSource, StoreLetterSource, open_queue
 from eventonce.rules import TRANSPORT
 from eventonce.runtime.brief_results import result_key
@@ -112,7 +112,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                 return FAILED
             progress = Progress()
             # Not the id itself: this line stays.
-            scope = f"conversation {unnamed(id)}"
+            scope = f"conversation {unnaming(file.secret_bytes)(id)}"
             with audited(audit, "forget", scope, progress, who=user(), via="cli"):
                 found = subject.erase(found)
                 progress.counts.update({part.what: part.found for part in found.parts})

@@ -27,7 +27,7 @@ from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection
+from eventonce.letters.selection import Selection, unnaming
 from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.sinks import imported
 
@@ -112,8 +112,13 @@ def selects(function: Any) -> Any:
     def command(settings: Settings, source: str | None, limit: int | None, **given: Any) -> Any:
         check_values(settings.file, "history", "privacy")
         fields = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
-        group_of = grouping(settings.file.secret_bytes)
-        selection = Selection(consumer=settings.file.name or None, group_of=group_of, **fields)
+        secrets = settings.file.secret_bytes
+        selection = Selection(
+            consumer=settings.file.name or None,
+            group_of=grouping(secrets),
+            unnamed=unnaming(secrets),
+            **fields,
+        )
         return function(Chosen(settings, selection, source, limit), **given)
 
     return options(

@@ -26,10 +26,15 @@ class LetterQuery:
     """The dead letters that a page is about, as its link names them."""
 
     def __init__(
-        self, given: Mapping[str, str], consumer: str, group_of: Callable[[str], str]
+        self,
+        given: Mapping[str, str],
+        consumer: str,
+        group_of: Callable[[str], str],
+        unnamed: Callable[[str], str],
     ) -> None:
         """`consumer` is the one whose dead letters are meant if the link names none; an empty name
-        means those of all. `group_of` names the group of a reason."""
+        means those of all. `group_of` names the group of a reason, and `unnamed` stands for
+        the id of a conversation."""
         names = ("id", "consumer", *FILTERS, "since", "until", "from")
         self.fields = {
             name: given[name].strip()
@@ -44,6 +49,7 @@ class LetterQuery:
             since=self._instant("since"),
             until=self._instant("until"),
             group_of=group_of,
+            unnamed=unnamed,
             **{name: self.fields.get(name) for name in FILTERS},
         )
         self.from_queue: Final = self.fields.get("from") == QUEUE

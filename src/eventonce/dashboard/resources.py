@@ -17,7 +17,7 @@ from eventonce.errors import ConfigError
 from eventonce.history import History
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection
+from eventonce.letters.selection import Selection, unnaming
 from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.privacy import Sealer
 from eventonce.stores.probe import PROBE
@@ -59,6 +59,8 @@ class Resources:
         self.name = name
         self.group_of = grouping(secrets)
         """From the reason of a dead letter to the id of its group."""
+        self.unnamed = unnaming(secrets)
+        """From the id of a conversation to what stands for it in the audit."""
         self.consumer = consumer
         self.state = state
         self.history = history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -13,10 +13,28 @@ import msgspec
 from eventonce import envelope
 from eventonce.errors import EnvelopeError
 from eventonce.history.decision import conversation_of, id_kept
+from eventonce.history.digests import DIGEST, Digests
 from eventonce.letters.reasons import group_of
 from eventonce.types import Event, Letter
 
 _LATEST: Final = 1 << 62
+
+
+def unnaming(secrets: Sequence[bytes]) -> Callable[[str], str]:
+    """A function from the id of a conversation to the digest that stands for it where the id itself
+    must not, such as in the audit: with secrets the one that the history has, because a telephone
+    number could be guessed from a digest without a key."""
+    digests = Digests(secrets)
+
+    def unnamed(conversation: str) -> str:
+        if not digests:
+            found = sha256(conversation.encode(errors="surrogateescape")).hexdigest()
+            return f"sha256:{found}"
+        # It may be given as the digest that the history shows.
+        is_one = DIGEST.fullmatch(conversation) and conversation.startswith(digests.begins)
+        return conversation if is_one else digests.of("conversation", conversation)
+
+    return unnamed
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -37,6 +55,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
     until: int | None = None
     group_of: Callable[[str], str] = group_of
     """From a reason to the id of its group."""
+    unnamed: Callable[[str], str] = unnaming(())
+    """From the id of a conversation to what stands for it."""
 
     def matches(self, letter: Letter) -> bool:
         """Whether this dead letter is selected. Its event is read only if that is needed."""
@@ -90,13 +110,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
     def scope(self, *, source: str | None = None, limit: int | None = None) -> str:
         """The same for a line that stays, such as one of the audit: without the id of the
         conversation, which may be forgotten."""
-        whose = self.conversation and unnamed(self.conversation)
+        whose = self.conversation and self.unnamed(self.conversation)
         return msgspec.structs.replace(self, conversation=whose).text(source=source, limit=limit)
-
-
-def unnamed(conversation: str) -> str:
-    """What stands for the id of a conversation where the id itself must not."""
-    return f"sha256:{sha256(conversation.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def event_of(letter: Letter) -> Event | None:

@@ -250,7 +250,7 @@ def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
             409, f"{own.name} runs here, and cannot run dead letters of {name}: redrive them there"
         )
     fields = chosen.fields | {"consumer": own.name}
-    return LetterQuery(fields, own.name, chosen.selection.group_of)
+    return LetterQuery(fields, own.name, chosen.selection.group_of, chosen.selection.unnamed)
 
 
 def _number(form: Mapping[str, str], name: str) -> int:

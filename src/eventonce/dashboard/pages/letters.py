@@ -97,7 +97,7 @@ def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
     person = person_of(request)
     person.check_search(given)
     resources = context_of(request).resources
-    chosen = LetterQuery(given, resources.name, resources.group_of)
+    chosen = LetterQuery(given, resources.name, resources.group_of, resources.unnamed)
     if chosen.from_queue:
         person.check_queue()
     return chosen
