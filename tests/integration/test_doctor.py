@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
+import msgspec
 import pytest
 
 from eventonce.clock import wall_clock
@@ -138,6 +139,17 @@ def test_the_policy_of_a_doctor_is_enough_and_not_too_much(
     policy = iam.policy("doctor", account.topology, HERE)
     with asking() as asked:
         doctor()
+    assert [one for one in asked if not allows(policy, one)] == []
+    assert {one.action for one in asked} == given(policy)
+
+
+def test_a_doctor_looks_for_old_dead_letters_where_they_are_dropped(
+    doctor: Doctor, account: Account
+) -> None:
+    topology = msgspec.structs.replace(account.topology, drops_letters=True)
+    policy = iam.policy("doctor", topology, HERE)
+    with asking() as asked:
+        doctor(text='keep_letters = "90d"')
     assert [one for one in asked if not allows(policy, one)] == []
     assert {one.action for one in asked} == given(policy)
 

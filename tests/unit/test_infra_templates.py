@@ -32,6 +32,7 @@ BUSY = topology_of(
     Infra(bus=PARTNER, fifo=True, timeout=45),
     name="calls",
     letters="sqs://kept.fifo",
+    keep_letters="90d",
     sinks=("sqs://out", "events://orders"),
 )
 GIVEN = {

@@ -17,6 +17,7 @@ from eventonce.infra import iam
 from eventonce.infra.targets import Place, Target
 from eventonce.infra.template import values
 from eventonce.infra.topology import Infra, Table, Topology, topology_of
+from tests.helpers import Run
 
 SOURCE = "aws.partner/genesys.com"
 BUS = "aws.partner/genesys.com/cloud/5a3b/prod"
@@ -340,3 +341,25 @@ def test_the_command_line_says_what_is_wrong(
 ) -> None:
     code, _, told = said_by(tmp_path, "sam", *args)
     assert (code != 0, said in told) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "lists"),
+    [
+        ("keep_letters = '90d'", True),
+        ("keep_letters = 86400", True),
+        ("", False),
+        ("keep_letters = '90d'\nstore = 'redis://h'", False),
+    ],
+)
+@pytest.mark.parametrize("role", ["lambda", "worker", "doctor"])
+def test_a_consumer_may_list_dead_letters_where_it_drops_old_ones(
+    run: Run, role: str, said: str, *, lists: bool
+) -> None:
+    Path("eventonce.toml").write_text(f"name = 'calls'\n{said}\n")
+    policy = json.loads(run("infra", "iam", "--role", role).out)
+    found = [it["Action"] for it in policy["Statement"] if it["Sid"] == "Letters"]
+    assert found == [["dynamodb:Query"]] * lists
+    printed = run("infra", "sam", "--json", "--source", SOURCE, "--role", "worker").out
+    asked = {it["ParameterKey"]: it["ParameterValue"] for it in json.loads(printed)}
+    assert asked["DropOldLetters"] == str(lists).lower()

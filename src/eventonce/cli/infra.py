@@ -271,6 +271,7 @@ def placed_topology(
         store=said.store,
         rules=[*said.rule, *said.rules, *said.presets],
         letters=said.letters,
+        keep_letters=said.keep_letters,
         sinks=[sink.to for sink in said.sink],
         matching=matching,
     )

@@ -91,10 +91,11 @@ def _statements(role: Role, topology: Topology, place: Place) -> list[Statement]
         case "lambda":
             log = place.arn("logs", f"log-group:/aws/lambda/{topology.name}:*")
             poll = _allow("Poll", "sqs", POLL, place.queue(topology.queue))
-            return [*_shared(topology, place), poll, _allow("Logs", "logs", LOGS, log)]
+            logs = _allow("Logs", "logs", LOGS, log)
+            return [*_shared(topology, place), *_dropping(topology, place), poll, logs]
         case "worker":
             receive = _allow("Receive", "sqs", RECEIVE, place.queue(topology.queue))
-            return [*_shared(topology, place), receive]
+            return [*_shared(topology, place), *_dropping(topology, place), receive]
         case "operate":
             return [*_shared(topology, place), *_operate(topology, place)]
         case "send":
@@ -130,6 +131,16 @@ def _shared(topology: Topology, place: Place) -> list[Statement]:
     return found
 
 
+def _dropping(topology: Topology, place: Place) -> list[Statement]:
+    """The right to look for old dead letters, where the consumer drops them itself."""
+    return [_letters(topology, place)] if topology.drops_letters else []
+
+
+def _letters(topology: Topology, place: Place) -> Statement:
+    """The right to list the dead letters of the table."""
+    return _allow("Letters", "dynamodb", ["Query"], f"{table_arn(topology, place)}/index/{INDEX}")
+
+
 def _operate(topology: Topology, place: Place) -> list[Statement]:
     """The rights for dead letters, `stats` and `store check`."""
     dead = [place.queue(topology.dead), place.queue(topology.undelivered)]
@@ -139,7 +150,7 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
     if topology.table is not None:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
-        found.append(_allow("Letters", "dynamodb", ["Query"], f"{table}/index/{INDEX}"))
+        found.append(_letters(topology, place))
         found.append(_allow("Describe", "dynamodb", described, table))
     return found
 
@@ -165,7 +176,7 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_allow("Store", "dynamodb", [*STORE, *described], table))
-    return found
+    return [*found, *_dropping(topology, place)]
 
 
 def _apply(topology: Topology, place: Place) -> list[Statement]:

@@ -147,6 +147,12 @@ variable "letter_queue_arn" {
   description = "The queue for dead letters, if it is not created here"
 }
 
+variable "drop_old_letters" {
+  type        = bool
+  default     = false
+  description = "Whether the consumer drops old dead letters of the table, by its keep_letters"
+}
+
 variable "sink_queue_arns" {
   type        = list(string)
   default     = []
@@ -259,6 +265,12 @@ locals {
   policies = {
     lambda = concat(local.shared, [
       {
+        Sid      = "Letters"
+        Effect   = "Allow"
+        Action   = ["dynamodb:Query"]
+        Resource = local.has_table && var.drop_old_letters ? ["${local.table}/index/letters"] : []
+      },
+      {
         Sid    = "Poll"
         Effect = "Allow"
         Action = [
@@ -291,6 +303,12 @@ locals {
       },
     ])
     worker = concat(local.shared, [
+      {
+        Sid      = "Letters"
+        Effect   = "Allow"
+        Action   = ["dynamodb:Query"]
+        Resource = local.has_table && var.drop_old_letters ? ["${local.table}/index/letters"] : []
+      },
       {
         Sid      = "Receive"
         Effect   = "Allow"

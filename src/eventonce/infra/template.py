@@ -79,6 +79,7 @@ def _of_consumer(topology: Topology, role: Role, place: Place) -> Values:
         "MaxReceiveCount": topology.receives,
         "LetterQueueName": topology.letter_queue,
         "LetterQueueFifo": _flag(topology.letter_queue.endswith(FIFO)),
+        "DropOldLetters": _flag(topology.drops_letters),
         "SinkQueueArns": [iam.queue_arn(it, place) for it in topology.sends],
         "SinkBusArns": [place.of(it).bus(it.name) for it in topology.puts],
         **_table(topology, place),

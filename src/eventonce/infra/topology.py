@@ -111,6 +111,8 @@ class Topology(msgspec.Struct, frozen=True):
     """The scheme of a store that only one machine sees, such as a file; or empty."""
     letters: Target | None = None
     """The queue for dead letters; None if the store keeps them."""
+    drops_letters: bool = False
+    """Whether the consumer itself drops old dead letters of the table (`keep_letters`)."""
     sends: tuple[Target, ...] = ()
     """Queues that sinks send to."""
     puts: tuple[Target, ...] = ()
@@ -222,6 +224,7 @@ def topology_of(
     store: str = "",
     rules: Sequence[presets.Spec] = (),
     letters: str = "",
+    keep_letters: float | str = "",
     sinks: Sequence[str] = (),
     matching: bool = True,
 ) -> Topology:
@@ -240,6 +243,7 @@ def topology_of(
             f"infra: dead letters must not go to {letters}, the queue that events come from: each "
             f"would be received again. Name another queue, or none: then the store keeps them"
         )
+    table = _table(store or f"dynamodb://{called}", infra)
     return Topology(
         name=called,
         consumer=name or called,
@@ -249,9 +253,10 @@ def topology_of(
         queue=queue,
         timeout=infra.timeout,
         receives=infra.receives,
-        table=_table(store or f"dynamodb://{called}", infra),
+        table=table,
         embedded=_embedded(store),
         letters=_here(targets.queue(letters), infra) if letters else None,
+        drops_letters=table is not None and keep_letters != "",
         sends=tuple(targets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
         puts=tuple(targets.bus(sink) for sink in sinks if sink.startswith("events:")),
     )

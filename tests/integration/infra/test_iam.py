@@ -40,6 +40,7 @@ def said(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
         name = "{name}"
         store = "dynamodb://{name}?{where}"
         letters = "sqs://{name}-letters?{where}"
+        keep_letters = "90d"
         presets = []
         [[rule]]
         name = "fact"
@@ -78,6 +79,7 @@ def topology(said: Config) -> Topology:
         name=said.name,
         store=said.store,
         letters=said.letters,
+        keep_letters=said.keep_letters,
         sinks=[sink.to for sink in said.sink],
     )
 
@@ -157,8 +159,16 @@ def twice_given_up(consumer: Consumer) -> None:
     consumer.admin.put_letters([replace(large, event=secrets.token_bytes(700_000))])
 
 
+def put_old_letter(said: Config) -> None:
+    """One that is kept no longer, and that the next look drops."""
+    with said.consumer() as consumer:
+        old = Letter(secrets.token_hex(8), said.name, "dead", "r", "", b"", b"{}", 1)
+        consumer.admin.put_letters([old])
+
+
 def test_the_worker_may_do_what_it_does(said: Config, made: Topology, client: Client) -> None:
     """With renewals of lease and visibility, failures, a conflict, letters, and both sinks."""
+    put_old_letter(said)
     sqs = client("sqs")
     url = sqs.get_queue_url(QueueName=made.queue)["QueueUrl"]
     bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
@@ -175,6 +185,7 @@ def test_the_worker_may_do_what_it_does(said: Config, made: Topology, client: Cl
             until(lambda: _is_empty(sqs, url))
             worker.stop()
             thread.join(PATIENCE)
+            until(lambda: not list(consumer.admin.letters(said.name)))
             twice_given_up(consumer)
         assert [report.error for report in ended] == [None]
     held_to(policy("worker", made), asked)
@@ -201,6 +212,7 @@ def test_the_function_may_do_what_it_does(said: Config, made: Topology) -> None:
         {"messageId": str(number), "eventSource": "aws:sqs", "body": body, "attributes": {}}
         for number, body in enumerate(bodies)
     ]
+    put_old_letter(said)
     with asking() as asked, said.consumer() as consumer:
         doing(consumer, long=1.0)
         handler = lambda_handler(consumer)
