@@ -144,6 +144,8 @@ def filtered(*patterns: dict[str, Any], **fields: Any) -> Facts:
 
 
 ID_AND_DETAIL = {"id": "$.id", "detail": "$.detail", "n": "$.detail.n[0]"}
+ALL_PATHS = {"i": "$.id", "s": "$.source", "t": "$.detail-type", "w": "$.time", "d": "$.detail"}
+ALL_PARTS = '{"id": <i>, "source": <s>, "detail-type": "<t>", "time": <w>, "detail": <d>}'
 FIFO_ARN = f"{QUEUE_ARN}.fifo"
 VPC = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
 
@@ -300,6 +302,32 @@ FAULTS = {
         "drops the event's id",
         "remove the target's Input",
     ),
+    "an id and a detail": (
+        delivery(template='{"id": <id>, "detail": <detail>}', paths=ID_AND_DETAIL),
+        "drops the event's source, detail-type, time",
+        "remove the target's Input",
+    ),
+    "the whole event as the detail of another": (
+        delivery(template='{"id": <id>, "detail": <aws.events.event.json>}', paths=ID_AND_DETAIL),
+        "drops the event's source, detail-type, time, detail",
+        "remove the target's Input",
+    ),
+    **{
+        f"all but the {name}": (
+            delivery(template=ALL_PARTS.replace(f'"{name}":', '"x":'), paths=ALL_PATHS),
+            f"bus default drops the event's {name}",
+            "remove the target's Input",
+        )
+        for name in ("source", "detail-type", "time", "detail")
+    },
+    "a part of the detail": (
+        delivery(
+            template=ALL_PARTS.replace("<d>", '{"said": "\\"<n>\\""}'),
+            paths=ALL_PATHS | ID_AND_DETAIL,
+        ),
+        "bus default drops the event's detail",
+        "remove the target's Input",
+    ),
     "two rules of one bus": (
         beside(pattern={"detail-type": [FLOW]}),
         f"calls and other of bus default both deliver {FLOW} events",
@@ -386,11 +414,7 @@ FAULTS = {
         "--filter-criteria",
     ),
     "a filter for what the rule does not send": (
-        filtered(
-            {"body": DELIVERY.pattern},
-            template='{"id": <id>, "detail": <detail>}',
-            paths=ID_AND_DETAIL,
-        ),
+        filtered({"body": DELIVERY.pattern}, template="<aws.events.event.json>"),
         "has a filter that loses events",
         "--filter-criteria",
     ),
@@ -498,10 +522,8 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
     [
         fifo(deduplicates=True, group="all"),
         delivery(template="<aws.events.event.json>"),
-        delivery(template='{"id": <id>, "detail": <aws.events.event.json>}', paths=ID_AND_DETAIL),
-        delivery(template='{"id": <id>, "detail": <detail>}', paths=ID_AND_DETAIL),
-        delivery(template='{"id": "<id>", "detail": {"said": "\\"<n>\\""}}', paths=ID_AND_DETAIL),
-        delivery(template='{"detail": <all>, "id": <id>}', paths={"all": "$", "id": "$.id"}),
+        delivery(template=ALL_PARTS, paths=ALL_PATHS),
+        delivery(template="<all>", paths={"all": "$"}),
         delivery(path="$"),
         queue(policy=policy("arn:aws:events:*:111122223333:rule/*")),
         queue(policy=policy(RULE_ARN, Action=["sqs:*"], Principal="*")),

@@ -27,13 +27,14 @@ from eventonce.infra.topology import PARTNER, absent_partner, partner_remedy
 AWS_KEY: Final = "alias/aws/sqs"
 """The key that AWS manages for SQS, whose policy nobody can change."""
 
-TRIAL_ID: Final = "7bf73129-1428-4cd3-a780-95db273d1602"
 TRIAL: Final = {
-    "id": TRIAL_ID,
+    "id": "7bf73129-1428-4cd3-a780-95db273d1602",
+    "source": "eventonce.doctor",
     "detail-type": "a trial of eventonce doctor",
+    "time": "2026-01-01T00:00:00Z",
     "detail": {"trial": "of eventonce doctor"},
 }
-"""An event that is put through the input transformers."""
+"""An event that is put through the input transformers: it has all that a key may be made of."""
 
 PREDEFINED: Final = {
     "aws.events.event": {name: value for name, value in TRIAL.items() if name != "detail"},
@@ -41,11 +42,6 @@ PREDEFINED: Final = {
 }
 """EventBridge's own variables of an input transformer that hold parts of the event. The others,
 such as `aws.events.rule-name`, hold nothing of it."""
-
-ENVELOPE: Final = frozenset(
-    ("account", "detail-type", "id", "region", "resources", "source", "time", "version")
-)
-"""The fields that EventBridge itself gives an event."""
 
 STRINGS_AND_VARIABLES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>', re.DOTALL)
 
@@ -210,15 +206,15 @@ def _patterns(one: BusTarget) -> Iterator[Pattern]:
 
 
 def _dropped(one: BusTarget) -> str:
-    """The part of the event that a consumer does not find where it looks for it; empty if it finds
-    all. An id under another name is lost."""
+    """The parts of the event that a consumer does not find where it looks for them; empty if it
+    finds all. An id under another name is lost."""
     try:
         found = envelope.read(_transformed(one))
     except EnvelopeError:
         return "id"
-    if found.id != TRIAL_ID:
-        return "id"
-    return "detail" if found.detail.keys() <= ENVELOPE else ""
+    # An event calls its detail-type its type.
+    read = {name: getattr(found, name.removeprefix("detail-")) for name in TRIAL}
+    return ", ".join(name for name, value in TRIAL.items() if read[name] != value)
 
 
 def _transformed(one: BusTarget) -> str:
