@@ -418,6 +418,11 @@ FAULTS = {
         "has a filter that loses events",
         "--filter-criteria",
     ),
+    "two functions for one queue": (
+        replace(SOUND, mappings=(MAPPING, SourceMapping("4-5-6", "bills:live"))),
+        "the functions bills, calls all receive from the queue",
+        "a queue of its own",
+    ),
     "no concurrency": (
         replace(SOUND, functions=(replace(FUNCTION, concurrency=0),)),
         "a reserved concurrency of 0",
@@ -487,6 +492,13 @@ def test_a_rule_that_brings_only_what_no_sink_takes_is_found(
     assert faults(delivery(pattern=pattern, path="$"), replace(SETTINGS, taken=taken)) == found
 
 
+def test_a_mapping_that_is_off_shares_no_events() -> None:
+    off = replace(SOUND, mappings=(MAPPING, SourceMapping("4-5-6", "bills", enabled=False)))
+    assert [what for what, _ in faults(off)] == [
+        "the mapping from the queue to the function bills is disabled"
+    ]
+
+
 def test_a_short_delay_is_a_choice() -> None:
     assert faults(queue(delay=60)) == []
 
@@ -541,6 +553,7 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
         beside(bus="aws.partner/auth0.com/a/auth0.logs", pattern={"detail-type": ["Auth0 log"]}),
         DIRECT,
         filtered({"body": {"x": ["y"]}}, {"body": {"source": ["x", *DELIVERY.pattern["source"]]}}),
+        replace(SOUND, mappings=(MAPPING, SourceMapping("4-5-6", "calls:live"))),
         # A queue alone brings the events of this one.
         replace(SOUND, functions=(replace(FUNCTION, invoked=AsyncFacts(1, 60)),)),
     ],

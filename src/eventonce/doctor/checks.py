@@ -281,6 +281,18 @@ def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         )
 
 
+def shared(facts: Facts, _: FileFacts) -> Iterator[Finding]:
+    """Several functions that receive from the queue; aliases and versions of one are one."""
+    names = {it.function.partition(":")[0] for it in facts.mappings if it.enabled}
+    if len(names) > 1:
+        yield Finding(
+            f"the functions {', '.join(sorted(names))} all receive from the queue",
+            "give each function a queue of its own, or delete the mappings of the others (aws "
+            "lambda delete-event-source-mapping): each event comes to one of the functions, and "
+            "the others never see it",
+        )
+
+
 def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
     """Each function: its timeout against handlers and leases, and its concurrency."""
     slowest = max(file.rules, key=lambda rule: rule.timeout)
@@ -414,6 +426,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("buses", matching),
     ("buses", overlapping),
     ("function", batches),
+    ("function", shared),
     ("function", functions),
     ("function", invoked),
     ("rights", rights),
