@@ -200,6 +200,18 @@ def twice(account: Account) -> Iterator[None]:
 
 
 @contextmanager
+def fanned(account: Account, endpoint: str = "") -> Iterator[None]:
+    """The rule reaches a topic too, to which the queue subscribes, or another one."""
+    events, sns = account.client("events"), account.client("sns")
+    topic = sns.create_topic(Name="fan")["TopicArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=endpoint or account.arn)
+    events.put_targets(Rule=NAME, Targets=[account.target | {"Id": "fan", "Arn": topic}])
+    yield
+    events.remove_targets(Rule=NAME, Ids=["fan"])
+    sns.delete_topic(TopicArn=topic)
+
+
+@contextmanager
 def admitting(account: Account, queue: str, rule: str) -> Iterator[None]:
     """The queue with a policy that admits this rule, too."""
     sqs = account.client("sqs")
@@ -391,6 +403,11 @@ PLANTED: dict[str, tuple[Plant, str, str]] = {
         "an event that could not be delivered is lost",
     ),
     "two targets": (twice, "has two targets for the same events", "--ids again"),
+    "a topic": (
+        fanned,
+        "has two targets for the same events: queue, fan; by the topic fan",
+        "aws sns unsubscribe",
+    ),
     "two rules": (
         partial(rule, pattern=json.dumps({"source": [{"prefix": "com.example"}]})),
         "of bus default both deliver the same events",
@@ -416,6 +433,11 @@ def test_a_planted_fault_is_found_by_itself(name: str, doctor: Doctor, account: 
         ((said, remedy),) = doctor.faults()
     assert what in said
     assert fix in remedy
+
+
+def test_a_topic_of_others_brings_no_copies(doctor: Doctor, account: Account) -> None:
+    with fanned(account, f"{account.arn}-undelivered"):
+        assert doctor()["sound"] is True
 
 
 def test_a_partner_s_events_that_are_forwarded_come(doctor: Doctor, account: Account) -> None:
@@ -645,7 +667,12 @@ class Refuses(Handler):
         if any(operation in asked for operation in self.operations):
             denied = {"__type": "AccessDeniedException", "message": "not authorized"}
             kind = ("x-amzn-errortype", "AccessDeniedException")
-            self.answer(403, json.dumps(denied).encode(), [kind])
+            said = json.dumps(denied)
+            if "Action=" in asked:
+                # Older services speak XML.
+                error = "<Code>AccessDenied</Code><Message>not authorized</Message>"
+                said = f"<ErrorResponse><Error>{error}</Error></ErrorResponse>"
+            self.answer(403, said.encode(), [kind])
             return
         headers = {name: value for name, value in self.headers.items() if name != "Host"}
         request = urllib.request.Request(
@@ -662,6 +689,7 @@ class Refuses(Handler):
         ("AmazonSQS.GetQueueAttributes", "queue", "the queue doctored (sqs:GetQueueAttributes)"),
         ("AWSEvents.ListRuleNamesByTarget", "buses", "the rules of bus default"),
         ("AWSEvents.ListEventBuses", "buses", "the list of buses"),
+        ("ListSubscriptions", "buses", "the topics that bring their messages to the queue"),
         ("/event-source-mappings", "function", "the functions that receive from arn:aws:sqs"),
         ("/concurrency", "function", "the concurrency of the function doctored"),
         ("/event-invoke-config", "function", "the asynchronous invocations of the function doc"),

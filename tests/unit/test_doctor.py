@@ -38,6 +38,7 @@ from tests.helpers import Run, call
 DAY = 86_400
 QUEUE_ARN = "arn:aws:sqs:eu-central-1:111122223333:calls"
 RULE_ARN = "arn:aws:events:eu-central-1:111122223333:rule/calls"
+TOPIC_ARN = "arn:aws:sns:eu-central-1:111122223333:calls-fan"
 ROLE = "arn:aws:iam::111122223333:role/calls"
 FLOW = "v2.detail.events.conversation.{id}.flow.end"
 
@@ -350,6 +351,11 @@ FAULTS = {
         "two targets for the same events: queue, again",
         "remove-targets --rule calls --event-bus-name default --ids again",
     ),
+    "a topic beside": (
+        beside(rule="calls", target="fan", to=TOPIC_ARN),
+        "two targets for the same events: queue, fan; by the topic calls-fan",
+        "Or end the queue's subscription to the topic calls-fan",
+    ),
     "a policy that names the bus": (
         queue(policy=policy("arn:aws:events:eu-central-1:111122223333:event-bus/default")),
         "does not let the rule calls of bus default send",
@@ -566,6 +572,7 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
     ("facts", "what"),
     [
         (queue(key="1-2-3"), "whether events.amazonaws.com may use the key 1-2-3"),
+        (delivery(to=TOPIC_ARN), "whether the topic calls-fan passes on all that the rule calls"),
         (delivery(role=ROLE), "whether the rule calls of bus default may send"),
         (delivery(forwarded=None), "whether events of aws.partner/genesys.com are forwarded"),
         (Facts(hidden=True), "how late a copy can come"),

@@ -18,7 +18,11 @@ UNUSABLE: Final = frozenset[errors.Kind](
 )
 """The kinds of errors after which no other request would be answered either."""
 
-TOKENS: Final = {"events": ("NextToken", "NextToken"), "lambda": ("Marker", "NextMarker")}
+TOKENS: Final = {
+    "events": ("NextToken", "NextToken"),
+    "lambda": ("Marker", "NextMarker"),
+    "sns": ("NextToken", "NextToken"),
+}
 """How a service calls the next page, in a request and in an answer."""
 
 Answer = dict[str, Any]

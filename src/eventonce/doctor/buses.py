@@ -77,6 +77,12 @@ def admitted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     undelivered = {it.arn: it for it in facts.undelivered}
     for one in facts.targets:
         queue = facts.queue
+        if one.topic:
+            yield Finding(
+                f"whether the topic {one.topic} passes on all that the {one} sends to it: look at "
+                f"the filter of the subscription, and at the policies of the topic and the queue",
+                unchecked=True,
+            )
         if queue is not None and one.to == queue.arn:
             if one.role:
                 yield Finding(
@@ -177,23 +183,28 @@ def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
         known = shared_type(one.pattern, other.pattern)
         events = f"{known} events" if known else "the same events"
         if (one.bus, one.rule) == (other.bus, other.rule):
-            yield Finding(
-                f"the {one} has two targets for the same events: {one.target}, {other.target}",
+            what = f"the {one} has two targets for the same events: {one.target}, {other.target}"
+            fix = (
                 f"remove one: aws events remove-targets --rule {one.rule} --event-bus-name "
-                f"{one.bus} --ids {other.target}",
+                f"{one.bus} --ids {other.target}"
             )
         elif one.bus == other.bus:
-            yield Finding(
-                f"the rules {one.rule} and {other.rule} of bus {one.bus} both deliver {events}",
+            what = f"the rules {one.rule} and {other.rule} of bus {one.bus} both deliver {events}"
+            fix = (
                 "narrow one pattern, or delete one rule: each such event comes twice, and every "
-                "second one is a copy that costs money",
+                "second one is a copy that costs money"
             )
         else:
-            yield Finding(
+            what = (
                 f"{events} may come by two buses: {one.bus} (rule {one.rule}) and {other.bus} "
-                f"(rule {other.rule})",
-                "deliver from one bus alone: delete the rule on the other, or narrow its pattern",
+                f"(rule {other.rule})"
             )
+            fix = "deliver from one bus alone: delete the rule on the other, or narrow its pattern"
+        topics = ", ".join({it.topic: "" for it in (one, other) if it.topic})
+        if topics:
+            what += f"; by the topic {topics}"
+            fix += f". Or end the queue's subscription to the topic {topics}: aws sns unsubscribe"
+        yield Finding(what, fix)
     if delivering and clean:
         yield Finding("no two targets deliver the same events")
 

@@ -64,7 +64,8 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class BusTarget(msgspec.Struct, frozen=True):
-    """One target of an EventBridge rule that reaches the queue or a function."""
+    """One target of an EventBridge rule that reaches the queue or a function, or does so by a
+    topic."""
 
     bus: str
     rule: str
@@ -73,7 +74,7 @@ class BusTarget(msgspec.Struct, frozen=True):
     target: str
     """The id of the target in its rule."""
     to: str
-    """The ARN of the queue or the function."""
+    """The ARN of the queue or the function, or of a topic to which one of them subscribes."""
     pattern: dict[str, Any] = {}
     enabled: bool = True
     retries: int = RETRIES
@@ -94,6 +95,11 @@ class BusTarget(msgspec.Struct, frozen=True):
     forwarded: bool | None = True
     """Whether a partner's events can come to this bus, which is not the partner's own, by a rule or
     from another account; None if that was not seen."""
+
+    @property
+    def topic(self) -> str:
+        """The name of the SNS topic between the rule and the queue; empty without one."""
+        return self.to.rpartition(":")[2] if ":sns:" in self.to else ""
 
     @property
     def reshaped(self) -> bool:

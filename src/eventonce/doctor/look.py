@@ -69,6 +69,7 @@ def look(subject: Subject) -> Facts:
         found = [_function(asked, name) for name in names]
         functions = [it for it in found if it is not None]
         reached = [*filter(None, [arn]), *(it.arn for it in functions)]
+        reached += _topics(asked, reached) if reached else []
         buses = _buses(asked, subject) if reached else {}
         targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
         targets = [_placed(asked, it, buses) for it in targets]
@@ -267,6 +268,15 @@ def _invoked(asked: Asked, name: str, function: Answer) -> AsyncFacts | None:
         told.get("MaximumEventAgeInSeconds") or INVOKE_AGE,
         failed.get("Destination") or dead.get("TargetArn") or "",
     )
+
+
+def _topics(asked: Asked, reached: Sequence[str]) -> list[str]:
+    """The topics to which one of these ARNs subscribes."""
+    what = "the topics that bring their messages to the queue or a function"
+    found = asked.pages("buses", "sns", "list_subscriptions", "Subscriptions", what)
+    # One that is not confirmed brings nothing, and has no ARN yet.
+    confirmed = [it for it in found if it["SubscriptionArn"].startswith("arn:")]
+    return [*dict.fromkeys(it["TopicArn"] for it in confirmed if it.get("Endpoint") in reached)]
 
 
 def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:

@@ -73,6 +73,7 @@ LISTS: Final = (
     "events:ListRuleNamesByTarget",
     "iam:SimulatePrincipalPolicy",
     "lambda:ListEventSourceMappings",
+    "sns:ListSubscriptions",
 )
 """The questions of `eventonce doctor` that are not about one resource, or about one that is not
 known before."""

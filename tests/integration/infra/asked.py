@@ -81,6 +81,8 @@ def _rights(service: str, operation: str, params: Mapping[str, Any]) -> Iterator
             yield Asked(f"lambda:{operation}", resource)
         case "iam":
             yield Asked(f"iam:{operation}", params["PolicySourceArn"])
+        case "sns":
+            yield Asked(f"sns:{operation}", "*")
         case "sts":
             assert operation == "GetCallerIdentity", "which needs no right"
         case _:
