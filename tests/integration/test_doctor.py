@@ -114,7 +114,7 @@ def test_a_store_alone_says_nothing_of_how_events_come(run: Run, account: Accoun
     Path("eventonce.toml").write_text(f'name = "{NAME}"\nstore = "{account.store}"\n')
     found = json.loads(run("doctor", "--json").out)
     unseen = [it["what"] for it in found["checks"] if it["state"] == "not checked"]
-    assert "AWS: no queue, function or bus is named; --queue names one" in unseen
+    assert "AWS: no queue or function is named; --queue names one" in unseen
     assert found["sound"] is False
 
 
@@ -590,6 +590,25 @@ def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -
     found = doctor("--queue", "nowhere", "--function", "nothing")["checks"]
     missing = [it["what"] for it in found if it["state"] == "missing"]
     assert missing == ["the queue nowhere does not exist", "the function nothing does not exist"]
+
+
+def test_a_bus_that_is_not_there_is_missing(doctor: Doctor, run: Run, account: Account) -> None:
+    ((what, fix),) = doctor.faults("--bus", "default", "--bus", "nope")
+    assert what == "the bus nope does not exist"
+    assert "look at its name" in fix
+    Path("eventonce.toml").write_text(f'store = "{account.store}"\n')
+    here = ("--bus", "nope", "--region", REGION, "--endpoint", account.endpoint)
+    alone = run("doctor", *here)
+    assert (alone.code, "MISSING  the bus nope does not exist" in alone.out) == (1, True)
+    assert "not checked: AWS: no queue or function is named" in alone.out
+
+
+def test_a_bus_is_looked_at_without_the_list_of_buses(doctor: Doctor, account: Account) -> None:
+    refused = {"to": account.endpoint, "operations": ("AWSEvents.ListEventBuses",)}
+    with served(type("Some", (Refuses,), refused)) as port:
+        found = doctor("--bus", "default", endpoint=f"http://127.0.0.1:{port}")["checks"]
+    assert "the rule doctored of bus default tries 185 times within 86400 s" in str(found)
+    assert [it for it in found if it["fix"]] == []
 
 
 def test_dead_letters_may_have_their_queue_in_another_region(

@@ -715,7 +715,7 @@ def test_a_set_up_without_aws_is_checked_as_far_as_it_goes(run: Run) -> None:
     run("store", "create")
     found = run("doctor")
     assert found.code == 0, found.out
-    assert "not checked: AWS: no queue, function or bus is named" in found.out
+    assert "not checked: AWS: no queue or function is named" in found.out
     assert "; 1 not checked" in found.out
     assert "sound" not in found.out
 

@@ -76,8 +76,8 @@ def doctor(
     check_values(file, "worker", "privacy")
     subject = _subject(file, **options)
     facts = look(subject) if subject is not None else NOT_NAMED
-    if subject is not None and not (subject.queue or subject.functions or subject.buses):
-        # A store on AWS alone says nothing of how events come.
+    if subject is not None and not (subject.queue or subject.functions):
+        # A store on AWS, or a bus, alone says nothing of how events come.
         facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NOT_NAMED.unseen))
     store = file.store or DEFAULT_STORE
     keep = kept_for("keep_letters", file.keep_letters)
@@ -114,7 +114,7 @@ NOT_NAMED = Facts(
     unseen=(
         (
             "account",
-            Finding("AWS: no queue, function or bus is named; --queue names one", unchecked=True),
+            Finding("AWS: no queue or function is named; --queue names one", unchecked=True),
         ),
     )
 )

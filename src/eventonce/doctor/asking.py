@@ -41,6 +41,14 @@ class Asked:
         """Say that nothing is known of this."""
         self.unseen.append((area, Finding(what, unchecked=True)))
 
+    def missing(self, area: str, what: str) -> None:
+        """Say that this does not exist."""
+        fix = (
+            "look at its name, region and account, and at the right to see it; or create it: "
+            "eventonce infra apply"
+        )
+        self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
+
     def ask(
         self,
         area: str,
@@ -100,11 +108,7 @@ class Asked:
         message = errors.message_of(error)
         said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
         if kind == "absent":
-            fix = (
-                "look at its name, region and account, and at the right to see it; or create it: "
-                "eventonce infra apply"
-            )
-            self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
+            self.missing(area, what)
         elif kind in UNUSABLE and not self.unusable:
             self.unusable = True
             self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))

@@ -70,7 +70,7 @@ def look(subject: Subject) -> Facts:
         functions = [it for it in found if it is not None]
         reached = [*filter(None, [arn]), *(it.arn for it in functions)]
         reached += _topics(asked, reached) if reached else []
-        buses = _buses(asked, subject) if reached else {}
+        buses = _buses(asked, subject) if reached or subject.buses else {}
         targets = [it for bus in buses for to in reached for it in _targets(asked, bus, to)]
         targets = [_placed(asked, it, buses) for it in targets]
         if (subject.queue or subject.functions) and not targets:
@@ -299,11 +299,17 @@ def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
 
 def _buses(asked: Asked, subject: Subject) -> dict[str, Answer]:
     """The buses by their names; the answer is empty for one that was not listed."""
-    if subject.buses:
-        return {name: {} for name in subject.buses}
+    unseen = len(asked.unseen)
     found = asked.pages("buses", "events", "list_event_buses", "EventBuses", "the list of buses")
     named = {it["Name"]: it for it in found}
-    return named or {DEFAULT_BUS: {}, subject.topology.bus: {}}
+    if not subject.buses:
+        return named or {DEFAULT_BUS: {}, subject.topology.bus: {}}
+    seen = unseen == len(asked.unseen)
+    # An ARN may be another account's.
+    gone = [it for it in subject.buses if seen and it not in named and ":" not in it]
+    for name in gone:
+        asked.missing("buses", f"the bus {name}")
+    return {name: {} for name in subject.buses if name not in gone}
 
 
 def _placed(asked: Asked, target: BusTarget, buses: dict[str, Answer]) -> BusTarget:
