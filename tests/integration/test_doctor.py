@@ -657,10 +657,40 @@ def test_without_credentials_the_rest_is_checked(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     doctor.run("store", "create", "sqlite:///here.db")
-    ((what, fix),) = doctor.faults(store="sqlite:///here.db")
-    assert what == "AWS does not answer: the account and the principal"
-    assert "no AWS credentials were found" in fix
-    assert "every rule remembers" not in doctor.run("doctor").out
+    text = 'letters = "sqs://letters"'
+    found = doctor("--bus", "default", store="sqlite:///here.db", text=text)["checks"]
+    (fault,) = [it for it in found if it["fix"]]
+    assert fault["what"] == "AWS does not answer: the account and the principal"
+    assert "no AWS credentials were found" in fault["fix"]
+    unchecked = [(it["area"], it["what"]) for it in found if it["state"] == "not checked"]
+    assert unchecked == [
+        ("account", "this machine's clock: AWS did not say its time"),
+        ("queue", "the queue doctored (sqs:GetQueueUrl): AWS does not answer"),
+        ("queue", "the queue for dead letters letters (sqs:GetQueueUrl): AWS does not answer"),
+        ("buses", "the list of buses (events:ListEventBuses): AWS does not answer"),
+        ("buses", "how events come in: no rule that was seen brings them"),
+        (
+            "function",
+            "the functions that receive from the queue doctored: its account is not known",
+        ),
+        ("rights", "the rights of the consumer: its account is not known"),
+        ("rules", "how late a copy can come: the retention of the queue was not seen"),
+    ]
+    said = doctor.run("doctor").out
+    assert said.startswith(f"account not known, principal not known, region {REGION}\n")
+    assert "every rule remembers" not in said
+
+
+def test_without_a_region_that_is_the_fault(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    doctor.run("store", "create", "sqlite:///here.db")
+    Path("eventonce.toml").write_text('store = "sqlite:///here.db"\n')
+    said = doctor.run("doctor", "--queue", "calls", "--endpoint", doctor.account.endpoint).out
+    assert said.partition("\n")[0].endswith(", region not known")
+    assert said.count("FAILED") == 1
+    assert "Name the region" in said
 
 
 def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(

@@ -151,9 +151,8 @@ def _text(facts: Facts, found: Sequence[tuple[str, Finding]], faults: int) -> st
     identity = facts.identity
     lines = []
     if identity is not None:
-        lines.append(
-            f"account {identity.account}, principal {identity.principal}, region {identity.region}"
-        )
+        fields = msgspec.to_builtins(identity).items()
+        lines.append(", ".join(f"{name} {value or 'not known'}" for name, value in fields))
     area = ""
     for place, one in found:
         if place != area:

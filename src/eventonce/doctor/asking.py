@@ -98,6 +98,14 @@ class Asked:
             self._clients[service] = connect(service, self._access, **limits)
         return self._clients[service]
 
+    def region(self) -> str:
+        """The region that is asked; empty if there is none."""
+        try:
+            # STS would have one for all the world.
+            return str(self.client("sqs").meta.region_name)
+        except Exception:  # noqa: BLE001  every question says why there is no client
+            return ""
+
     def close(self) -> None:
         """Close the connections."""
         for client in self._clients.values():
@@ -112,5 +120,7 @@ class Asked:
         elif kind in UNUSABLE and not self.unusable:
             self.unusable = True
             self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
+        elif kind in UNUSABLE:
+            self.unchecked(area, f"{what} ({action}): AWS does not answer")
         else:
             self.unchecked(area, f"{what} ({action}): {said}")

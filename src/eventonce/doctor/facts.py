@@ -28,7 +28,7 @@ def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  it stan
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The caller, as AWS knows it."""
+    """The caller, as AWS knows it; of one that AWS does not know, the region alone."""
 
     account: str
     principal: str

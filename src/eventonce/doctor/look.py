@@ -54,8 +54,6 @@ def look(subject: Subject) -> Facts:
     with closing(asked):
         sent = wall_clock()
         identity, answer = _identity(asked)
-        if asked.unusable:
-            return Facts(unseen=tuple(asked.unseen), hidden=subject.queue is not None)
         theirs = _date(answer)
         ahead = None if theirs is None else ahead_of(theirs, sent, wall_clock())
         if ahead is None:
@@ -81,8 +79,9 @@ def look(subject: Subject) -> Facts:
             # One that does not exist is a finding.
             _queue_of(asked, given_up, "queue for events that Lambda gives up")
         principals, denied = _rights(asked, subject.topology, identity, functions)
+        region = asked.region()
     return Facts(
-        identity,
+        identity or Identity("", "", region),
         ahead,
         queue,
         dead,
@@ -114,8 +113,7 @@ def _identity(asked: Asked) -> tuple[Identity | None, Answer]:
     )
     if not answer:
         return None, answer
-    region = str(asked.client("sts").meta.region_name)
-    return Identity(answer["Account"], answer["Arn"], region), answer
+    return Identity(answer["Account"], answer["Arn"], asked.region()), answer
 
 
 def _date(answer: Answer) -> int | None:
@@ -172,6 +170,8 @@ def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | Non
         address.profile or access.profile,
     )
     with closing(Asked(its)) as there:
+        # Told once, unless these are other credentials.
+        there.unusable = asked.unusable and not address.profile
         queue = _queue(there, address, "queue for dead letters")
     asked.unseen += there.unseen
     return queue
@@ -180,7 +180,11 @@ def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | Non
 def _derived(asked: Asked, subject: Subject, identity: Identity | None) -> str:
     """The ARN of a queue that did not show its own, and is not missing; or empty."""
     missing = any(area == "queue" and it.missing for area, it in asked.unseen)
-    if subject.queue is None or identity is None or missing:
+    if subject.queue is None or missing:
+        return ""
+    if identity is None:
+        what = f"the functions that receive from the queue {subject.queue.name}"
+        asked.unchecked("function", f"{what}: its account is not known")
         return ""
     account = subject.queue.account or identity.account
     return Place(identity.region, account).queue(subject.queue.name)
