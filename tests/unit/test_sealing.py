@@ -585,6 +585,22 @@ def test_doctor_tries_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert "FAILED   the sealing key kms://alias/none cannot be used" in found
 
 
+def test_doctor_opens_a_dead_letter_of_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(NEW, OLD)
+    under = f"a dead letter of crm under the key {NAMES[OLD]}"
+    assert f"ok       {under} can be opened" in run("doctor").out
+    for keys in ([NEW], []):
+        configured(*keys)
+        found = run("doctor")
+        assert (found.code, f"FAILED   {under} cannot be opened" in found.out) == (1, True)
+        assert "add it to them, after the key in use" in found.out
+    rejected(SQLiteStore("store.db"), NEW, calls=[3])
+    configured(OLD)
+    assert f"FAILED   a dead letter of crm under the key {NAMES[NEW]}" in run("doctor").out
+    monkeypatch.setattr("eventonce.doctor.storage.MOST_LETTERS", 1)
+    assert NAMES[NEW] not in run("doctor").out
+
+
 def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> None:
     configured(OLD, "hunter2")
     checked = run("check")

@@ -81,8 +81,9 @@ def doctor(
         facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NOT_NAMED.unseen))
     store = file.store or DEFAULT_STORE
     keep = kept_for("keep_letters", file.keep_letters)
-    stored = store_findings(store, file.name or DEFAULT_NAME, keep)
-    stored += key_findings(file.privacy.sealing_keys)
+    keys = file.privacy.sealing_keys
+    stored = store_findings(store, file.name or DEFAULT_NAME, keep, keys)
+    stored += key_findings(keys)
     facts = msgspec.structs.replace(
         facts,
         unseen=(*facts.unseen, *(("store", it) for it in stored)),

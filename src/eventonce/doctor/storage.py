@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,17 +14,18 @@ from msgspec.structs import replace
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
+from eventonce.core.sealed import key_of_letter
 from eventonce.doctor.checks import LATE, ahead_of, clock_finding
-from eventonce.doctor.facts import HistoryFacts
+from eventonce.doctor.facts import HistoryFacts, judged
 from eventonce.errors import EventonceError
 from eventonce.history import History, recorder
 from eventonce.history.sqlite import location_of
-from eventonce.privacy import Sealer
+from eventonce.privacy import NOT_OPENED, Sealer, opened_letter
 from eventonce.rules.instants import duration, duration_text
 from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.stores.probe import write_finding
 from eventonce.stores.sqlite.errors import unwritable
-from eventonce.types import Claim
+from eventonce.types import Claim, Letter
 
 PROBE_LEASE: Final = 60_000
 """Milliseconds; the record is deleted long before, and expires if this process dies meanwhile."""
@@ -32,12 +34,17 @@ CLOCKED: Final = ("redis", "postgres")
 """The extras of stores whose server decides by its own clock. SQLite goes by this machine's, and
 the check of a DynamoDB table compares the clocks itself."""
 
+MOST_LETTERS: Final = 1_000
+"""Dead letters that are looked at, the oldest first: those of the oldest keys."""
+
 MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
 
 
-def store_findings(uri: str, name: str = "", keep: int | None = None) -> list[Finding]:
+def store_findings(
+    uri: str, name: str = "", keep: int | None = None, keys: Sequence[str] = ()
+) -> list[Finding]:
     """Every finding about the store of this URI, and about the dead letters of this consumer, which
-    are kept for so long; nothing is created."""
+    are kept for so long and sealed with these keys; nothing is created."""
     found: list[Finding] = []
     try:
         with closing(open_schema(uri)) as schema:
@@ -49,8 +56,8 @@ def store_findings(uri: str, name: str = "", keep: int | None = None) -> list[Fi
             found.append(write_finding(uri))
         if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
             found.append(_clock(uri))
-        if all(it.fine for it in found) and keep is not None:
-            found.append(_oldest_letter(uri, name, keep))
+        if all(it.fine for it in found):
+            found += _letters(uri, name, keep, keys)
     except EventonceError as error:
         found.append(Finding(f"the store {masked(uri)} cannot be used", str(error)))
     return found
@@ -97,12 +104,32 @@ def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[byte
     return facts
 
 
-def _oldest_letter(uri: str, name: str, keep: int) -> Finding:
+def _letters(uri: str, name: str, keep: int | None, keys: Sequence[str]) -> Iterator[Finding]:
+    """The oldest dead letters: their age, and whether one under each key can be opened."""
+    oldest: Letter | None = None
+    sealed: dict[str, Letter] = {}
     try:
+        sealer = Sealer(keys)
         with closing(open_store(uri)) as store:
-            oldest = next(iter(store.letters(name)), None)
+            for letter in islice(store.letters(name), MOST_LETTERS):
+                oldest = oldest or letter
+                sealed.setdefault(key_of_letter(letter), letter)
     except EventonceError as error:
-        return Finding(f"the age of the oldest dead letter of {name}: {error}", unchecked=True)
+        yield Finding(f"the dead letters of {name}: {error}", unchecked=True)
+        return
+    if keep is not None:
+        yield _age(oldest, name, keep)
+    for key in sorted(sealed.keys() - {""}):
+        opened = opened_letter(sealed[key], sealer)
+        shut = key_of_letter(opened) != ""
+        yield judged(
+            not shut,
+            f"a dead letter of {name} under the key {key} {'cannot' if shut else 'can'} be opened",
+            opened.reason.rpartition(NOT_OPENED)[2],
+        )
+
+
+def _age(oldest: Letter | None, name: str, keep: int) -> Finding:
     late = oldest is not None and oldest.at < wall_clock() - keep - LATE
     return Finding(
         f"{'a' if late else 'no'} dead letter of {name} is older than {duration_text(keep)}",

@@ -177,7 +177,8 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_allow("Store", "dynamodb", [*STORE, *described], table))
-    return [*found, *_dropping(topology, place)]
+        found.append(_allow("Letters", "dynamodb", ["Query"], f"{table}/index/{INDEX}"))
+    return found
 
 
 def _apply(topology: Topology, place: Place) -> list[Statement]:

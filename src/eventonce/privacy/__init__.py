@@ -7,6 +7,7 @@ its store.
 
 from __future__ import annotations
 
+from eventonce.privacy.sealed_store import NOT_OPENED as NOT_OPENED
 from eventonce.privacy.sealed_store import SealedLetters as SealedLetters
 from eventonce.privacy.sealed_store import SealedStore as SealedStore
 from eventonce.privacy.sealed_store import opened_letter as opened_letter

@@ -26,6 +26,9 @@ from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 WARNING_INTERVAL: Final = 60.0
 """Seconds between two warnings about results that are not kept or not opened."""
 
+NOT_OPENED: Final = "; not opened: "
+"""What stands in a reason before the cause for which its dead letter could not be opened."""
+
 S = TypeVar("S")
 
 
@@ -64,7 +67,7 @@ def opened_letter(letter: Letter, sealer: Sealer) -> Letter:
     try:
         content = _decode(sealer.open(letter.event, _letter(letter.id)))
     except (EventonceError, msgspec.MsgspecError) as error:
-        return replace(letter, reason=f"{letter.reason}; not opened: {error}")
+        return replace(letter, reason=f"{letter.reason}{NOT_OPENED}{error}")
     opened = Letter(letter.id, **msgspec.structs.asdict(content))
     # What was added since, such as that no queue took it.
     added = letter.reason.removeprefix(f"{SEALED}{key_of(letter.event)!r}")
