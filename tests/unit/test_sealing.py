@@ -4,11 +4,13 @@ key that is missing loses nothing."""
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -599,6 +601,22 @@ def test_doctor_opens_a_dead_letter_of_every_key(run: Run, monkeypatch: pytest.M
     assert f"FAILED   a dead letter of crm under the key {NAMES[NEW]}" in run("doctor").out
     monkeypatch.setattr("eventonce.doctor.storage.MOST_LETTERS", 1)
     assert NAMES[NEW] not in run("doctor").out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the permissions are those of POSIX")
+def test_doctor_names_a_key_file_that_others_may_read(run: Run) -> None:
+    with TemporaryDirectory() as name:
+        # All may pass through the folder; those of pytest are its owner's alone.
+        Path(name).chmod(0o755)
+        key = Path(name, "old.key")
+        key.write_text(OLD)
+        configured(f"${{file:{key}}}")
+        what = f"others may not read the key file {key}"
+        for mode, state in ((0o600, "ok    "), (0o640, "ok    "), (0o644, "FAILED")):
+            key.chmod(mode)
+            assert f"{state}   {what}" in run("doctor").out
+        Path(name).chmod(0o700)
+        assert f"ok       {what}" in run("doctor").out
 
 
 def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> None:

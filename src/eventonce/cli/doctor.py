@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,13 +23,19 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import counted, emit, one_line
-from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, Config
+from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, FILE, Config, read
 from eventonce.config.checks import check_values
+from eventonce.config.references import files_in
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import Facts, FileFacts, HistoryFacts
 from eventonce.doctor.look import Subject, look
-from eventonce.doctor.storage import history_facts, key_findings, store_findings
+from eventonce.doctor.storage import (
+    history_facts,
+    key_file_findings,
+    key_findings,
+    store_findings,
+)
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
 from eventonce.rules.instants import duration
@@ -84,6 +91,7 @@ def doctor(
     keys = file.privacy.sealing_keys
     stored = store_findings(store, file.name or DEFAULT_NAME, keep, keys)
     stored += key_findings(keys)
+    stored += key_file_findings(_key_files(settings.path or FILE) if keys else ())
     facts = msgspec.structs.replace(
         facts,
         unseen=(*facts.unseen, *(("store", it) for it in stored)),
@@ -102,6 +110,11 @@ def doctor(
     faults = sum(not it.fine for _, it in found)
     emit(_document(facts, found), _text(facts, found, faults), as_json=as_json)
     return FAILED if faults else 0
+
+
+def _key_files(path: Path) -> Iterator[Path]:
+    """The files that the sealing keys refer to: the settings have their content alone."""
+    return files_in(read(path, ask=False).document.values["privacy"]["sealing_keys"])
 
 
 def _history(file: Config) -> HistoryFacts | None:

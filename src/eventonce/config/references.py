@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +106,14 @@ class References:
             self.faults.append(Fault(place, f"{label(place)}: {error}"))
             return reference[0]
         return self._values[kind, name]
+
+
+def files_in(texts: Iterable[str]) -> Iterator[Path]:
+    """The files for whose content references in these texts stand."""
+    for text in texts:
+        for reference in _REFERENCE.finditer(text):
+            if reference[2] == "file":
+                yield Path(reference[3])
 
 
 def _of_environment(name: str) -> str:

@@ -4,9 +4,10 @@ history."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from eventonce.privacy import NOT_OPENED, Sealer, opened_letter
 from eventonce.rules.instants import duration, duration_text
 from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.stores.probe import write_finding
-from eventonce.stores.sqlite.errors import unwritable
+from eventonce.stores.sqlite.errors import open_to_all, unwritable
 from eventonce.types import Claim, Letter
 
 PROBE_LEASE: Final = 60_000
@@ -77,6 +78,17 @@ def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
             yield Finding(f"{name} cannot be used", str(error))
         else:
             yield Finding(f"{name} seals and opens")
+
+
+def key_file_findings(paths: Iterable[Path]) -> Iterator[Finding]:
+    """A finding about each file that holds a sealing key: whether others may read it."""
+    for path in paths:
+        yield judged(
+            not open_to_all(path.resolve()),
+            f"others may not read the key file {path}",
+            f"everybody on this machine may: chmod o-rwx {path}, or set the mode 0400 where the "
+            "secret is mounted",
+        )
 
 
 def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[bytes]) -> HistoryFacts:

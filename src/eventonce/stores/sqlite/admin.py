@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from eventonce.stores.sqlite.errors import (
     damaged,
     explained,
     may,
+    open_to_all,
     read_only,
     refused,
     unwritable,
@@ -386,8 +386,7 @@ class SQLiteSchema:
 
     def _readable_by_others(self) -> str:
         """What to do where everybody on this machine may read the letters, which are events."""
-        reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in self._path.parents)
-        if os.name != "posix" or not reachable or not self._path.stat().st_mode & 0o006:
+        if not open_to_all(self._path):
             return ""
         return f"everybody on this machine may: chmod o-rwx {' '.join(self._location.names)}"
 

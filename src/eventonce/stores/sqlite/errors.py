@@ -160,6 +160,12 @@ def not_writable(path: Path) -> str:
     return "the file cannot be opened for writing; look at its permissions and the file system's"
 
 
+def open_to_all(path: Path) -> bool:
+    """Whether everybody on this machine may read or write this file."""
+    reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    return os.name == "posix" and reachable and path.stat().st_mode & 0o006 != 0
+
+
 def _remedy(one: Path, mode: str) -> str:
     """How this user gets the permission."""
     try:
