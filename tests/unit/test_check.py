@@ -617,6 +617,45 @@ def test_the_patterns_of_handlers_are_read_from_the_source_of_their_module(
     assert f"{path}:10: on: 'order.created' matches no event type" in second
 
 
+CONSTANTS = """
+from elsewhere import FAR
+NEAR = "v2.user.*.presence"
+TYPED: Final = "v2.flow"
+
+@consumer.on(NEAR)
+def near(job): ...
+
+@consumer.on(TYPED)
+def typed(job): ...
+
+@consumer.on(FAR)
+def far(job): ...
+
+@consumer.on(pattern=FAR)
+async def by_keyword(job): ...
+
+@consumer.on()
+@consumer.on
+def every(job): ...
+
+events.on(NOTHING_OF_OURS)
+"""
+
+
+def test_a_constant_is_read_and_a_pattern_that_cannot_be_read_is_named(check: Run) -> None:
+    Path("constants.py").write_text(CONSTANTS)
+    said = check("", "--handler", "constants:consumer").err.splitlines()
+    assert [it.partition("constants.py:")[2].partition(": on: ")[0] for it in said] == [
+        "6",
+        "9",
+        "12",
+        "15",
+    ]
+    assert "'v2.user.*.presence' matches no event type" in said[0]
+    assert "'v2.flow' matches no event type" in said[1]
+    assert all("is no text of this module, and cannot be read" in it for it in said[2:])
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [(None, "there is no source of a module nosuch"), ("def", "nosuch.py:1: invalid syntax")],

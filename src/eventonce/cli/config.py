@@ -155,6 +155,7 @@ def check(
         f"{it}. This is right for a type of your own; a misspelt pattern matches nothing"
         for it in unknown_patterns(file, handler)
     ]
+    warnings += unread_patterns(handler)
     warnings += [f"{it}. Commands that use it would not start here" for it in warnings_of(file)]
     for warning in warnings:
         notice(f"warning: {config}: {warning}")
@@ -239,7 +240,16 @@ def unknown_patterns(file: Config, handler: str | None) -> list[UnknownPattern]:
     return [
         UnknownPattern(place, pattern, meant(pattern, templates()))
         for place, pattern in (*_patterns(file), *_in_source(handler))
-        if not _is_known(pattern)
+        if pattern is not None and not _is_known(pattern)
+    ]
+
+
+def unread_patterns(handler: str | None) -> list[str]:
+    """Each decorator whose pattern its module does not tell: only running the code would."""
+    return [
+        f"{place}: the pattern is no text of this module, and cannot be read"
+        for place, pattern in _in_source(handler)
+        if pattern is None
     ]
 
 
@@ -251,8 +261,9 @@ def _patterns(file: Config) -> Iterator[tuple[str, str]]:
             yield f"rule {rule.name}: match", pattern
 
 
-def _in_source(handler: str | None) -> Iterator[tuple[str, str]]:
-    """The patterns of `x.on("…")` in the module's source, which is parsed and not run."""
+def _in_source(handler: str | None) -> Iterator[tuple[str, str | None]]:
+    """The patterns of `x.on("…")` in the module's source, which is parsed and not run; None for
+    that of a decorator which cannot be read."""
     if handler is None:
         return
     module = handler.partition(":")[0]
@@ -267,12 +278,35 @@ def _in_source(handler: str | None) -> Iterator[tuple[str, str]]:
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
         raise ConfigError(f"--handler: {path}:{error.lineno}: {error.msg}") from error
+    named = _named_texts(tree)
+    decorators = [it for node in ast.walk(tree) for it in getattr(node, "decorator_list", ())]
     for node in ast.walk(tree):
         match node:
-            case ast.Call(
-                func=ast.Attribute(attr="on"), args=[ast.Constant(value=str(pattern)), *_]
+            case ast.Call(func=ast.Attribute(attr="on"), args=args, keywords=keywords):
+                place = f"{path}:{node.lineno}: on"
+            case _:
+                continue
+        match args:
+            case [ast.Constant(value=str(pattern)), *_]:
+                yield place, pattern
+            case [ast.Name(id=name), *_] if name in named:
+                yield place, named[name]
+            case _ if node in decorators and (args or keywords):
+                # Another call of this name may be of anything.
+                yield place, None
+
+
+def _named_texts(tree: ast.Module) -> dict[str, str]:
+    """The constants of the module that are texts."""
+    found = {}
+    for node in tree.body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text)))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text)))
             ):
-                yield f"{path}:{node.lineno}: on", pattern
+                found[name] = text
+    return found
 
 
 def _is_known(pattern: str) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse
 from eventonce.cli import FAILED
-from eventonce.cli.config import unknown_patterns
+from eventonce.cli.config import unknown_patterns, unread_patterns
 from eventonce.cli.history_options import history_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import (
@@ -105,6 +105,7 @@ def doctor(
         unknown_patterns(file, handler),
         # A handler may take other types than the sinks.
         [] if handler is not None else [sink.match for sink in file.sink],
+        unread_patterns(handler),
     )
     found = findings(facts, said)
     faults = sum(not it.fine for _, it in found)

@@ -407,7 +407,9 @@ def unknown_patterns(_: Facts, file: FileFacts) -> Iterator[Finding]:
             yield Finding(str(one), "correct the pattern: every topic of Genesys is known")
         else:
             yield Finding(f"{one}; this is right for a type of your own", unchecked=True)
-    if not file.patterns:
+    for place in file.unread:
+        yield Finding(place, unchecked=True)
+    if not file.patterns and not file.unread:
         yield Finding("every pattern matches a known event type")
 
 

@@ -214,3 +214,5 @@ class FileFacts(msgspec.Struct, frozen=True):
     patterns: Sequence[UnknownPattern] = ()
     taken: Sequence[str] = ()
     """The patterns of the types that sinks take; empty if they are not known."""
+    unread: Sequence[str] = ()
+    """Places of patterns that could not be read."""
