@@ -3,6 +3,8 @@ though somebody still watches."""
 
 from __future__ import annotations
 
+import html
+import os
 import re
 import signal
 import subprocess
@@ -12,9 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
+from eventonce import Consumer
+from eventonce.history import History
 from tests.helpers import PATIENCE, call, until
+from tests.servers import postgres, valkey
 
 CONFIG = """
 store = "sqlite:///store.db"
@@ -30,12 +36,13 @@ port = 0
 class Process:
     """A command that runs, and what it says."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
         self._file = folder / f"{words[0]}.log"
         with self._file.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "eventonce", *words],
                 cwd=folder,
+                env=os.environ | environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -52,9 +59,9 @@ class Process:
 
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[Process]:
+def running(folder: Path, *words: str, **environment: str) -> Iterator[Process]:
     (folder / "eventonce.toml").write_text(CONFIG)
-    started = Process(folder, *words)
+    started = Process(folder, *words, **environment)
     try:
         yield started
     finally:
@@ -127,6 +134,57 @@ def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) ->
         assert "A lease is known to the process that holds it" in client.get("/workers").text
         assert ended_while_watched(client, started, number) == 0
         assert "Traceback" not in started.said
+
+
+def pasted(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a shell says to a command of a page."""
+    shell = f'set -e; eventonce() {{ "{sys.executable}" -m eventonce "$@" --json; }}; {command}'
+    return subprocess.run(
+        ["sh", "-c", shell],
+        cwd=folder,
+        env=os.environ | environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "option with a password"])
+def test_a_command_of_a_page_finds_the_same_servers_in_a_shell(
+    tmp_path: Path, node: valkey.Node, cluster: postgres.Cluster, way: str
+) -> None:
+    # Neither server asks for a password, and both take any.
+    signed = "password" in way
+    store = f"redis://{'default:s3cret@' if signed else ''}127.0.0.1:{node.port}/0"
+    history = cluster.uri(user="postgres:s3cret" if signed else "postgres")
+    with (
+        Consumer(store, name="crm", handler=lambda _: None) as consumer,
+        History(history) as kept,
+    ):
+        consumer.observers.append(kept.observer("crm"))
+        consumer.process([call(1)])
+    variables = {"EVENTONCE_STORE": store, "EVENTONCE_HISTORY": history}
+    inherited = variables if way == "environment" else {}
+    options = [] if inherited else ["--store", store, "--history", history]
+    with (
+        running(tmp_path, "dashboard", "--listen", "0", *options, **inherited) as started,
+        reader(started.found(LINK)) as client,
+    ):
+        pages = {path: client.get(path).text for path in ("/store", "/search?event=id-1")}
+    assert not any("s3cret" in page for page in pages.values())
+    found = []
+    for page in pages.values():
+        (command,) = re.findall('<code id="command">(.*?)</code>', page)
+        assert ("--store" in command or "--history" in command) == (way != "environment")
+        said = pasted(tmp_path, html.unescape(command), **({} if way == "option" else variables))
+        assert said.returncode == 0, (command, said.stderr)
+        found.append(msgspec.json.decode(said.stdout))
+        if signed:
+            assert "EVENTONCE_" in pasted(tmp_path, html.unescape(command)).stderr
+    stats, stories = found
+    assert stats["records"] == 1
+    assert stories[0]["decisions"][0]["id"] == "id-1"
 
 
 def test_a_store_that_there_is_none_of_is_refused_at_once(tmp_path: Path) -> None:

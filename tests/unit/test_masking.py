@@ -16,7 +16,7 @@ from eventonce.aws.dlq import QueueLetterSink
 from eventonce.cli import main
 from eventonce.config import Config, HistoryTable, load
 from eventonce.config.checks import check
-from eventonce.core.masking import masked, scheme_of
+from eventonce.core.masking import masked, may_hold_secret, scheme_of
 from eventonce.errors import EventonceError
 from eventonce.infra import targets
 from eventonce.sending import ReceiverClient
@@ -186,3 +186,21 @@ def test_what_is_no_store_is_told_by_its_type_alone() -> None:
     with pytest.raises(EventonceError) as refused:
         Consumer({"password": MARKER})  # type: ignore[arg-type]
     assert MARKER not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "may"),
+    [
+        ("redis://h:6379/0", False),
+        ("postgresql://app@h:5432/db?sslmode=require", False),
+        ("sqlite:///a folder/keys.db", False),
+        ("dynamodb://table?endpoint=http://localhost:8000", False),
+        ("redis://:s3cret@h", True),
+        ("redis://u:a/s3cret@h", True),
+        ("postgresql://h/db?user=app&passw%6Frd=s3cret", True),
+        ("postgresql://h/db?sslPassword=s3cret", True),
+        ("redis:u:s3cret@h", True),
+    ],
+)
+def test_a_uri_that_may_hold_a_secret_is_known(uri: str, may: bool) -> None:
+    assert may_hold_secret(uri) is may

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from eventonce.cli.checks import FILES, check_settings
 from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of, history_option
@@ -24,7 +26,7 @@ from eventonce.cli.options import (
 from eventonce.cli.output import notice
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.consumer import Consumer
-from eventonce.core.masking import masked
+from eventonce.core.masking import may_hold_secret
 from eventonce.letters.runners import Runners
 
 LISTEN: Final = "8090"
@@ -158,7 +160,7 @@ def _listening(
         letters=file.letters,
         sealer=settings.sealer,
         audit=file.audit,
-        redrive_options=["--handler", handler] if handler is not None else [],
+        redrive_options=["--handler", shlex.quote(handler)] if handler is not None else [],
         store_options=options["store_options"],
         history_options=options["history_options"],
     )
@@ -169,13 +171,21 @@ def _listening(
 
 
 def _options(settings: Settings) -> dict[str, list[str]]:
-    """The options that name the same store and history in another command: what the file of this
-    folder says needs none."""
-    file = ["--config", str(settings.path)] if settings.path is not None else []
-    store = settings.given_store
+    """The options that name the same store and history in another command, as a shell takes them:
+    what the file or the environment says needs none."""
+    file = ["--config", shlex.quote(str(settings.path))] if settings.path is not None else []
     history = settings.file.history.store
-    given = bool(history) and history != settings.in_file.history.store
+    given = history if history != settings.in_file.history.store else None
     return {
-        "store_options": [*file, *(["--store", masked(store)] if store else [])],
-        "history_options": [*file, *(["--history", masked(history)] if given else [])],
+        "store_options": [*file, *_option("store", "store", settings.given_store)],
+        "history_options": [*file, *_option("history", "uri", given)],
     }
+
+
+def _option(name: str, parameter: str, uri: str | None) -> list[str]:
+    source = click.get_current_context().get_parameter_source(parameter)
+    if not uri or source is ParameterSource.ENVIRONMENT:
+        return []
+    # A shell refuses a variable that is not set: without it, another store would be meant.
+    variable = f'"${{EVENTONCE_{name.upper()}:?}}"'
+    return [f"--{name}", variable if may_hold_secret(uri) else shlex.quote(uri)]

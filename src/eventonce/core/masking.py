@@ -21,6 +21,9 @@ _PLAIN: Final = re.compile(
 """Texts that are no address: a name, `module:function`, and a file or a table."""
 
 
+_SECRET: Final = re.compile(r"(?is):.*@|[?&][^=&]*(?:pass|secret|token|key|cred)")
+
+
 def scheme_of(uri: str) -> str:
     """The scheme, or what stands where it should; empty where that may be a user or a password."""
     found = _SCHEME.match(uri)
@@ -44,6 +47,14 @@ def masked(uri: str) -> str:
     host = None if "@" in rest else _HOST.match(rest)
     shown = host[0] if host else ""
     return beginning + (shown if shown == rest else f"{shown}…")
+
+
+def may_hold_secret(uri: str) -> bool:
+    """Whether a secret may stand in it: a password before an @, or a field of the query that is
+    named like one."""
+    from urllib.parse import unquote  # noqa: PLC0415  slow to import, and not every URI needs it
+
+    return _SECRET.search(unquote(uri).partition("://")[2] or uri) is not None
 
 
 def split(uri: str) -> SplitResult:

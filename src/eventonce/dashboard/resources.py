@@ -55,7 +55,8 @@ class Resources:
         dead letters again: without them the consumer does, or nothing. `letters` is the queue of
         dead letters, empty for none, and `sealer` opens what is sealed there. `audit` is the file
         for audit lines, empty for the log alone. The options name the same store, the same history
-        and the handler of a redrive on a command line; None if no command has that handler."""
+        and the handler of a redrive, each word as a shell takes it; None if no command has that
+        handler."""
         self.name = name
         self.group_of = grouping(secrets)
         """From the reason of a dead letter to the id of its group."""
@@ -155,7 +156,8 @@ class Resources:
             told += self._redrive_options
         # What follows the two dashes is no option.
         at = words.index("--") if "--" in words else len(words)
-        return shlex.join(["eventonce", *words[:at], *told, *words[at:]])
+        quoted = [shlex.quote(word) for word in words]
+        return " ".join(["eventonce", *quoted[:at], *told, *quoted[at:]])
 
     def close(self) -> None:
         """Close what was opened here."""

@@ -3,6 +3,7 @@ for a while, so that dead letters arise; then it is mended, and a redrive succee
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -103,8 +104,8 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
             state=worker.state,
             runners=Runners(Config(), lambda: consumer.store, own=consumer),
             audit=str(folder / "audit.jsonl"),
-            store_options=["--store", store],
-            history_options=["--history", history],
+            store_options=["--store", shlex.quote(store)],
+            history_options=["--history", shlex.quote(history)],
         )
         try:
             yield Played(worker, resources, crm)
