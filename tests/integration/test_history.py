@@ -129,6 +129,11 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert history.find(Search(reason="no%line")) == []
     (invalid,) = history.find(Search(status="invalid"))
     assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
+    several = [history.find(Search(status=some)) for some in ("failed,invalid", "invalid,done")]
+    assert [[one.status for one in some] for some in several] == [
+        ["failed", "failed", "invalid"],
+        ["done", "invalid", "done"],
+    ]
 
 
 def test_an_id_that_looks_like_a_digest_is_found_and_hides_nothing(history: History) -> None:
@@ -884,6 +889,7 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
         (Search(id="id-1"), "key"),
         (Search(key=b"k"), "key"),
         (Search(status="dead"), "reason_3"),
+        (Search(status="dead,invalid"), "reason_3"),
     ],
 )
 def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:

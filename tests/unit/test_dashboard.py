@@ -4,6 +4,7 @@ what becomes of it when these are away."""
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import shlex
 import threading
@@ -11,13 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import msgspec
 import pytest
 
-from eventonce import Consumer, Job, Rule
+from eventonce import Consumer, Job, Rule, envelope
 from eventonce.core.ports import Stats
+from eventonce.core.status import MEANINGS
 from eventonce.dashboard import Resources, blocking_calls, dashboard
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.event_stream import _events, event
@@ -29,6 +32,7 @@ from eventonce.history import History
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import lead
 from eventonce.stores.memory import MemoryStore
+from eventonce.types import Outcome
 from tests.helpers import PATIENCE, Run, reject, until
 
 HERE = "http://127.0.0.1:8090"
@@ -151,6 +155,34 @@ def test_the_overview_counts_what_was_decided(world: World) -> None:
     assert re.search(r"call\.\s*ended\s+5\s", text)
 
 
+def rows_of(page: str, title: str) -> Iterator[tuple[str, int]]:
+    """Of each row below this title: the address that it leads to, and its number."""
+    (_, _, below) = page.partition(f"<h2>{title}</h2>")
+    for row in re.findall("<tr>(.*?)</tr>", below.partition("</section>")[0])[1:]:
+        (link,) = re.findall('href="(.*?)"', row)
+        (many,) = re.findall(r'<td class="n">(\d+)</td>', row)
+        yield html.unescape(link), int(many)
+
+
+def test_a_number_of_the_overview_leads_to_the_decisions_that_it_counts(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    event_ = envelope.read(ended(1, "c-1"))
+    numbered = list(enumerate(MEANINGS, 1))
+    outcomes = [Outcome(event_, status, "why") for many, status in numbered for _ in range(many)]
+    with History(uri) as kept:
+        kept.observer("crm").batch(outcomes, 0.0)
+    app = dashboard(Resources(MemoryStore, history=uri))
+    (page,) = asyncio.run(asked(app, "/"))
+    rows = list(rows_of(page.text, "Outcomes"))
+    assert sum(many for _, many in rows) == len(outcomes)
+    for (link, many), answer in zip(
+        rows, asyncio.run(asked(app, *(link for link, _ in rows))), strict=True
+    ):
+        assert f"{many}\u00a0decisions." in answer.text, link
+        (statuses,) = parse_qs(urlsplit(link).query)["status"]
+        assert f'value="{statuses}" selected' in answer.text
+
+
 def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World) -> None:
     story, found, event_ = world.asked(
         "/search?conversation=c-1", "/search?reason=CRM", "/search?event=id-1"
@@ -175,7 +207,7 @@ def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
 
 
 def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:
-    paths = ("/search?conversation=c-1", "/search?status=done&since=1h&rule=calls", "/")
+    paths = ("/search?conversation=c-1", "/search?status=done,busy&since=1h&rule=calls", "/")
     for path, answer in zip(paths, world.asked(*paths), strict=True):
         (command,) = re.findall('<code id="command">(.*?)</code>', answer.text)
         _, *words = shlex.split(command)
@@ -193,6 +225,7 @@ def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) ->
         ("since=never", "since: 'never' must be a time"),
         ("key=xyz", "key: 'xyz' is not hexadecimal"),
         ("status=odd", "status: 'odd' is none"),
+        ("status=done,odd", "status: 'odd' is none"),
         ("until=99999999999999d", "until: "),
     ],
 )

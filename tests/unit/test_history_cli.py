@@ -59,6 +59,10 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert (decision["conversation"], decision["status"]) == ("4712", "done")
     named = f"\n  conversation 4712, key {decision['key']}\n"
     assert named in run("history", "-c", config, "--status", "done").out
+    both = run("history", "-c", config, "--status", "done, duplicate", "--totals", "--json")
+    assert both.documents[0]["outcomes"] == {"done": 3, "duplicate": 1}
+    wrong = run("history", "-c", config, "--status", "done,odd")
+    assert (wrong.code, "'odd' is not one of" in wrong.err) == (2, True)
     by_key = run("history", "-c", config, "--key", decision["key"], "--name", "crm", "--json")
     assert by_key.documents[0] == [document]
 

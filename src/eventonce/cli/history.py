@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -28,6 +28,15 @@ NOT_KEPT: Final = (
 )
 
 
+class Several(click.Choice[str]):
+    """One of these, or several with commas between."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The same text, without spaces."""
+        one = super().convert
+        return ",".join([one(name.strip(), param, ctx) for name in value.split(",")])
+
+
 @click.command()
 @click.option(
     "--conversation", callback=filled, metavar="ID", help="The conversation, contact, call or case."
@@ -40,7 +49,11 @@ NOT_KEPT: Final = (
     help="The event of this transport id, with its copies under other ids.",
 )
 @click.option("--key", callback=filled, metavar="KEY", help="The key of an event, in hexadecimal.")
-@click.option("--status", type=click.Choice(sorted(MEANINGS)), help="Only decisions of this kind.")
+@click.option(
+    "--status",
+    type=Several(sorted(MEANINGS)),
+    help="Only decisions of this kind, or of several kinds with commas between.",
+)
 @click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
 @click.option("--rule", help="Only decisions by this rule.")
 @click.option("--reason", help="Only decisions whose reason contains this text.")
@@ -122,15 +135,13 @@ def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     if search.conversation or search.id or search.key or search.reason:
         raise click.UsageError("--totals knows --status, --type, --rule and --name alone")
     fields = ("consumer", *FIELDS)
-    wanted = [
-        (at, getattr(search, name)) for at, name in enumerate(fields) if hasattr(search, name)
-    ]
+    wanted = [(fields.index(name), values) for name, values in search.kinds]
     counts = [
         (at, kind[1:], events, took)
         for at, kind, events, took in opened.counts(
             search.since or 0, search.until or wall_clock() + MINUTE, fields
         )
-        if all(not value or kind[place] == value for place, value in wanted)
+        if all(kind[place] in values for place, values in wanted)
     ]
     found = summary(counts)
     begin = min((at for at, *_ in counts), default=None)

@@ -21,8 +21,7 @@ def field(name: str, value: str, hint: str | None = None) -> Html:
 
 
 def choice(name: str, options: Iterable[str], chosen: str) -> Html:
-    """A field for one of these, or for any."""
-    told = [
-        tag("option", one or "any", value=one, selected=one == chosen) for one in ("", *options)
-    ]
+    """A field for one of these, or for any; what is chosen and none of them is kept."""
+    known = dict.fromkeys(("", *options, chosen))
+    told = [tag("option", one or "any", value=one, selected=one == chosen) for one in known]
     return tag("label", tag("span", name), tag("select", *told, name=name))

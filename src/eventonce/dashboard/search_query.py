@@ -83,6 +83,10 @@ def _value(name: str, value: str) -> Any:
             return bytes.fromhex(value)
         except ValueError:
             raise ValueError(f"{value!r} is not hexadecimal") from None
-    if name == "status" and value not in MEANINGS:
-        raise ValueError(f"{value!r} is none; there are {', '.join(MEANINGS)}")
+    if name == "status":
+        several = dict.fromkeys(one.strip() for one in value.split(","))
+        for one in several:
+            if one not in MEANINGS:
+                raise ValueError(f"{one!r} is none; there are {', '.join(MEANINGS)}")
+        return ",".join(several)
     return value

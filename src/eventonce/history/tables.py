@@ -91,6 +91,7 @@ class Search(msgspec.Struct, frozen=True):
     key: bytes = b""
     consumer: str = ""
     status: str = ""
+    """One, or several with commas between."""
     type: str = ""
     rule: str = ""
     reason: str = ""
@@ -98,6 +99,22 @@ class Search(msgspec.Struct, frozen=True):
     since: int | None = None
     until: int | None = None
     """In milliseconds; None for no end."""
+
+    @property
+    def kinds(self) -> list[tuple[str, list[Any]]]:
+        """Fields of a kind that are given, each with the values of which it must have one."""
+        wanted = {
+            "consumer": [storable(self.consumer)],
+            "status": self.status.split(","),
+            "type": [storable(self.type)],
+            "rule": [storable(self.rule)],
+        }
+        return [(name, values) for name, values in wanted.items() if any(values)]
+
+    @property
+    def reasoned(self) -> bool:
+        """Whether all decisions of these statuses have a reason."""
+        return REASONED.issuperset(self.status.split(","))
 
 
 class Tables:
@@ -297,9 +314,9 @@ class Tables:
         """The latest decisions of which all this is true, in their order. By an id are found all
         decisions about the events that had it: its copies may have come under other ids."""
         where, values = self._where(search)
-        # SQLite begins with the first table of a cross join: with the few kinds of that status.
+        # SQLite begins with the first table of a cross join: with the few kinds of these statuses.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
-        if search.status not in REASONED:
+        if not search.reasoned:
             tables = "eventonce_history h, eventonce_history_kinds k"
         rows = self._driver.rows(
             f"SELECT {_SELECTED} FROM {tables} WHERE k.kind = h.kind "  # noqa: S608  ours
@@ -422,16 +439,16 @@ class Tables:
     def _where(self, search: Search) -> tuple[str, list[Any]]:
         wanted: list[tuple[str, Any]] = [
             ("h.key = ?", search.key),
-            ("k.consumer = ?", storable(search.consumer)),
-            ("h.reason <> '' AND k.status = ?", search.status in REASONED and search.status),
-            ("k.status = ?", search.status),
-            ("k.type = ?", storable(search.type)),
-            ("k.rule = ?", storable(search.rule)),
             ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
         ]
         times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
         given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
         conditions, values = [one for one, _ in given], [one for _, one in given]
+        for name, allowed in search.kinds:
+            conditions.append(f"k.{name} IN ({_places(len(allowed))})")
+            values += allowed
+        if search.reasoned:
+            conditions.append("h.reason <> ''")
         if search.key:
             conditions.append(self._hashed("key", [search.key]))
         if search.conversation:

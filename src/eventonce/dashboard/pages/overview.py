@@ -15,12 +15,14 @@ from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
-from eventonce.history.summary import CAUSES, GROUPS, Busy
+from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
 from eventonce.markup import Html, dotted, joined, number, share, tag
 from eventonce.study.page.layout import UNKNOWN, table
 
-STATUSES: Final = {"copies": "duplicate", "not settled": "failed", "dead letters": "dead"}
-"""The status that a link from a group searches for: the most frequent one of the group."""
+STATUSES: Final = {
+    group: ",".join(status for status, its in GROUP_OF.items() if its == group) for group in GROUPS
+}
+"""The statuses of each group, as a link to the search has them."""
 
 
 async def page(request: Request) -> Response:
@@ -142,13 +144,13 @@ def _outcomes(snapshot: Snapshot, past: Past, range_: Range, since: str) -> Html
     rows = []
     for place, (group, words) in enumerate(GROUPS.items()):
         many = past.summary.groups[group]
-        status = STATUSES.get(group)
-        name: object = group.capitalize()
-        if status and many:
-            name = _link(str(name), status=status, since=since)
+        name = group.capitalize()
         rows.append(
             (
-                joined(tag("span", class_=f"key k{place}", aria_hidden="true"), name),
+                joined(
+                    tag("span", class_=f"key k{place}", aria_hidden="true"),
+                    _link(name, status=STATUSES[group], since=since) if many else name,
+                ),
                 f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN,
                 number(many),
                 share(many, total),
