@@ -129,6 +129,14 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert history.find(Search(reason="no%line")) == []
     (invalid,) = history.find(Search(status="invalid"))
     assert (invalid.key, invalid.type, invalid.conversation) == (b"", "", "")
+    by_id = [history.find(Search(copies=one)) for one in ("same", "other", "unknown", "same,other")]
+    assert [[one.id for one in some] for some in by_id] == [
+        ["id-1"],
+        ["again"],
+        [],
+        ["id-1", "again"],
+    ]
+    assert history.find(Search(copies="same", status="done")) == []
     several = [history.find(Search(status=some)) for some in ("failed,invalid", "invalid,done")]
     assert [[one.status for one in some] for some in several] == [
         ["failed", "failed", "invalid"],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import msgspec
@@ -20,7 +20,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule, envelope
 from eventonce.core.ports import Stats
-from eventonce.core.status import MEANINGS
+from eventonce.core.status import COPIES, MEANINGS
 from eventonce.dashboard import Resources, blocking_calls, dashboard
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.event_stream import _events, event
@@ -169,18 +169,22 @@ def test_a_number_of_the_overview_leads_to_the_decisions_that_it_counts(tmp_path
     event_ = envelope.read(ended(1, "c-1"))
     numbered = list(enumerate(MEANINGS, 1))
     outcomes = [Outcome(event_, status, "why") for many, status in numbered for _ in range(many)]
+    outcomes += [Outcome(event_, "duplicate", same_id=same) for same in (True, False, False)]
     with History(uri) as kept:
         kept.observer("crm").batch(outcomes, 0.0)
     app = dashboard(Resources(MemoryStore, history=uri))
     (page,) = asyncio.run(asked(app, "/"))
     rows = list(rows_of(page.text, "Outcomes"))
     assert sum(many for _, many in rows) == len(outcomes)
+    causes = list(rows_of(page.text, "Copies, by cause"))
+    assert sum(many for _, many in causes) == sum(one.status in COPIES for one in outcomes)
+    rows += causes
     for (link, many), answer in zip(
         rows, asyncio.run(asked(app, *(link for link, _ in rows))), strict=True
     ):
-        assert f"{many}\u00a0decisions." in answer.text, link
-        (statuses,) = parse_qs(urlsplit(link).query)["status"]
-        assert f'value="{statuses}" selected' in answer.text
+        assert re.search(f">{many}\u00a0decisions?\\.", answer.text), link
+        (_, chosen), _ = parse_qsl(urlsplit(link).query)
+        assert f'value="{chosen}" selected' in answer.text
 
 
 def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World) -> None:
@@ -226,6 +230,7 @@ def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) ->
         ("key=xyz", "key: 'xyz' is not hexadecimal"),
         ("status=odd", "status: 'odd' is none"),
         ("status=done,odd", "status: 'odd' is none"),
+        ("copies=odd", "copies: 'odd' is none; there are same, other, unknown"),
         ("until=99999999999999d", "until: "),
     ],
 )

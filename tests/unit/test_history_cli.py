@@ -61,6 +61,10 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert named in run("history", "-c", config, "--status", "done").out
     both = run("history", "-c", config, "--status", "done, duplicate", "--totals", "--json")
     assert both.documents[0]["outcomes"] == {"done": 3, "duplicate": 1}
+    many = [run("history", "-c", config, "--copies", one).code for one in ("same", "other")]
+    assert many == [0, 1]
+    same = run("history", "-c", config, "--copies", "same,other", "--totals", "--json")
+    assert same.documents[0]["outcomes"] == {"duplicate": 1}
     wrong = run("history", "-c", config, "--status", "done,odd")
     assert (wrong.code, "'odd' is not one of" in wrong.err) == (2, True)
     by_key = run("history", "-c", config, "--key", decision["key"], "--name", "crm", "--json")

@@ -19,7 +19,7 @@ from eventonce.history import Decision, History, Search
 from eventonce.history.recorder import hidden_text
 from eventonce.history.story import NOTHING, Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
-from eventonce.history.tables import MINUTE
+from eventonce.history.tables import MINUTE, SAME_ID
 
 NOT_KEPT: Final = (
     "no history is kept: name a database in eventonce.toml, such as\n\n"
@@ -54,6 +54,12 @@ class Several(click.Choice[str]):
     type=Several(sorted(MEANINGS)),
     help="Only decisions of this kind, or of several kinds with commas between.",
 )
+@click.option(
+    "--copies",
+    type=Several([*SAME_ID]),
+    help="Only copies, by their transport id: the same as that of the event that took effect, "
+    "another, or unknown.",
+)
 @click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
 @click.option("--rule", help="Only decisions by this rule.")
 @click.option("--reason", help="Only decisions whose reason contains this text.")
@@ -82,6 +88,7 @@ def history(
     event_id: str | None,
     key: str | None,
     status: str | None,
+    copies: str | None,
     event_type: str | None,
     rule: str | None,
     reason: str | None,
@@ -107,6 +114,7 @@ def history(
         key=_key(key),
         consumer=settings.given_name or "",
         status=status or "",
+        copies=copies or "",
         type=event_type or "",
         rule=rule or "",
         reason=reason or "",
@@ -133,7 +141,7 @@ def history(
 def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     """Tell how many there were of all that the counts know apart."""
     if search.conversation or search.id or search.key or search.reason:
-        raise click.UsageError("--totals knows --status, --type, --rule and --name alone")
+        raise click.UsageError("--totals knows --status, --copies, --type, --rule and --name alone")
     fields = ("consumer", *FIELDS)
     wanted = [(fields.index(name), values) for name, values in search.kinds]
     counts = [

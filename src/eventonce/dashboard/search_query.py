@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.history import Search
+from eventonce.history.tables import SAME_ID
 from eventonce.rules.instants import asked
 
 TEXTS: Final = {
@@ -20,12 +21,16 @@ TEXTS: Final = {
     "type": "--type",
     "rule": "--rule",
     "status": "--status",
+    "copies": "--copies",
     "reason": "--reason",
     "consumer": "--name",
     "since": "--since",
     "until": "--until",
 }
 """The fields of a search, each with the option of `eventonce history` that is the same."""
+
+CHOICES: Final[Mapping[str, Collection[str]]] = {"status": MEANINGS, "copies": SAME_ID}
+"""Fields that have one of these, or several with commas between."""
 
 USUAL_DECISIONS: Final = 100
 MOST_DECISIONS: Final = 1000
@@ -83,10 +88,10 @@ def _value(name: str, value: str) -> Any:
             return bytes.fromhex(value)
         except ValueError:
             raise ValueError(f"{value!r} is not hexadecimal") from None
-    if name == "status":
+    if name in CHOICES:
         several = dict.fromkeys(one.strip() for one in value.split(","))
         for one in several:
-            if one not in MEANINGS:
-                raise ValueError(f"{one!r} is none; there are {', '.join(MEANINGS)}")
+            if one not in CHOICES[name]:
+                raise ValueError(f"{one!r} is none; there are {', '.join(CHOICES[name])}")
         return ",".join(several)
     return value

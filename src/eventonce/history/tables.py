@@ -66,6 +66,9 @@ KNOWN: Final = 60.0
 REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 """Statuses whose decisions always have a reason."""
 
+SAME_ID: Final = {"same": 1, "other": 0, "unknown": -1}
+"""Copies by whose transport id they have, in words and as the tables have it."""
+
 COLUMNS: Final = Decision.__struct_fields__
 KIND_FIELDS: Final = COLUMNS[:KIND]
 _OWN: Final = COLUMNS[KIND:]
@@ -92,6 +95,8 @@ class Search(msgspec.Struct, frozen=True):
     consumer: str = ""
     status: str = ""
     """One, or several with commas between."""
+    copies: str = ""
+    """Likewise of `SAME_ID`: only copies of an event that took effect, by their transport id."""
     type: str = ""
     rule: str = ""
     reason: str = ""
@@ -103,13 +108,17 @@ class Search(msgspec.Struct, frozen=True):
     @property
     def kinds(self) -> list[tuple[str, list[Any]]]:
         """Fields of a kind that are given, each with the values of which it must have one."""
-        wanted = {
+        wanted: dict[str, list[Any]] = {
             "consumer": [storable(self.consumer)],
             "status": self.status.split(","),
             "type": [storable(self.type)],
             "rule": [storable(self.rule)],
         }
-        return [(name, values) for name, values in wanted.items() if any(values)]
+        given = [(name, values) for name, values in wanted.items() if any(values)]
+        if self.copies:
+            same = [SAME_ID[one] for one in self.copies.split(",")]
+            given += [("status", ["duplicate"]), ("same_id", same)]
+        return given
 
     @property
     def reasoned(self) -> bool:

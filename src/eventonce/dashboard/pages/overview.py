@@ -16,6 +16,7 @@ from eventonce.dashboard.layout import View, framed, section
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
+from eventonce.history.tables import SAME_ID
 from eventonce.markup import Html, dotted, joined, number, share, tag
 from eventonce.study.page.layout import UNKNOWN, table
 
@@ -167,7 +168,7 @@ def _causes(past: Past, since: str) -> Html:
         return section("Copies, by cause", tag("p", "No copies came.", class_="note"))
     rows = [
         (
-            _link(words, status=status, since=since),
+            _link(words, **_cause(status, same), since=since),
             number(many),
             share(many, copies),
         )
@@ -175,6 +176,14 @@ def _causes(past: Past, since: str) -> Html:
         if (many := past.summary.causes.get((status, same), 0))
     ]
     return section("Copies, by cause", table(("cause", "copies", "share"), rows))
+
+
+def _cause(status: str, same: int) -> dict[str, str]:
+    """The field of a search for this cause."""
+    if status != "duplicate":
+        return {"status": status}
+    (words,) = [words for words, value in SAME_ID.items() if value == same]
+    return {"copies": words}
 
 
 def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:

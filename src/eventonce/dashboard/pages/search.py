@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.core.status import MEANINGS
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.context import SEARCH_PATIENCE, Context, context_of
 from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
-from eventonce.dashboard.search_query import MOST_DECISIONS, SearchQuery, read
+from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision
 from eventonce.history.recorder import hidden_text
 from eventonce.history.story import NOTHING, Chapter, lateness, moment, told
@@ -24,7 +23,7 @@ from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
 FIRST: Final = ("conversation", "event", "reason")
-MORE: Final = ("type", "rule", "key", "consumer", "since", "until")
+MORE: Final = ("type", "rule", "copies", "key", "consumer", "since", "until")
 HINTS: Final = {
     "conversation": "the id of a call, a contact or a case",
     "event": "its transport id",
@@ -81,7 +80,7 @@ def _form(query: SearchQuery, person: Person) -> Html:
         tag("summary", "More fields"),
         tag(
             "div",
-            *(field(name, query.given.get(name, ""), HINTS.get(name)) for name in MORE),
+            *(_field(name, query) for name in MORE),
             class_="fields",
         ),
         open=any(name in query.given for name in MORE),
@@ -90,8 +89,7 @@ def _form(query: SearchQuery, person: Person) -> Html:
         "form",
         tag(
             "div",
-            *(field(name, query.given.get(name, ""), HINTS.get(name)) for name in first),
-            choice("status", MEANINGS, query.given.get("status", "")),
+            *(_field(name, query) for name in (*first, "status")),
             tag("button", "Search", type="submit", class_="main"),
             class_="fields",
         ),
@@ -100,6 +98,13 @@ def _form(query: SearchQuery, person: Person) -> Html:
         method="get",
         role="search",
     )
+
+
+def _field(name: str, query: SearchQuery) -> Html:
+    given = query.given.get(name, "")
+    if name in CHOICES:
+        return choice(name, CHOICES[name], given)
+    return field(name, given, HINTS.get(name))
 
 
 def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
