@@ -76,6 +76,21 @@ def call(number: int, *, id: str | None = None, type: str = "call", **detail: An
     return msgspec.json.encode(event)
 
 
+def audit_of(file: Path) -> list[dict[str, Any]]:
+    """The audit lines of the actions that have ended; each has a line that says that it began."""
+    begun: dict[str, dict[str, Any]] = {}
+    ended = []
+    for text in file.read_text().splitlines():
+        line = msgspec.json.decode(text)
+        if line["ended"] == "begun":
+            begun[line["id"]] = line
+            continue
+        ended.append(line)
+        first = begun.pop(line["id"])
+        assert first == line | {"time": first["time"], "counts": {}, "ended": "begun"}
+    return ended
+
+
 def statuses(outcomes: Iterable[Outcome]) -> list[str]:
     """The status of each outcome, in their order."""
     return [outcome.status for outcome in outcomes]

@@ -1,5 +1,5 @@
-"""The audit: a line for each action that people take, with who, what and how many, and no
-content of an event."""
+"""The audit: a line when an action of a person begins and one when it has ended, with who, what and
+how many, and no content of an event."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from eventonce.log import on_one_line
 
 MODE: Final = 0o600
 
+BEGUN: Final = "begun"
+"""Stands in place of the end in the first line of an action. An action without a second line was
+killed, or is under way."""
+
 log = logging.getLogger("eventonce.audit")
 
 
@@ -24,6 +28,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One action of one person."""
 
     time: str
+    id: str
+    """The same in both lines of an action."""
     who: str
     via: str
     """`cli` or `dashboard`."""
@@ -32,7 +38,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line that select the same."""
     counts: Mapping[str, int]
     ended: str
-    """`finished`, `not finished` and why, `stopped`, or the error that ended it."""
+    """`begun`, `finished`, `not finished` and why, `stopped`, or the error that ended it."""
 
 
 class Audit:
@@ -48,14 +54,17 @@ class Audit:
         self,
         action: str,
         *,
+        id: str,
         who: str,
         via: str,
         selection: str,
         counts: Mapping[str, int],
         ended: str = "finished",
     ) -> None:
-        """Write the line of an action that has ended, however it did."""
+        """Write the line of an action that has ended, however it did, or that begins: ConfigError
+        where that cannot be written."""
         line = Line(
+            id=id,
             time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             who=on_one_line(who),
             via=via,
@@ -64,12 +73,12 @@ class Audit:
             counts=dict(counts),
             ended=on_one_line(ended),
         )
-        said = ", ".join(f"{count} {name}" for name, count in line.counts.items()) or "nothing"
+        said = ", ".join(f"{count} {name}" for name, count in line.counts.items())
         log.info(
             "%s by %s: %s (%s), %s",
             line.action,
             line.who,
-            said,
+            said or ("nothing yet" if ended == BEGUN else "nothing"),
             line.selection,
             line.ended,
             extra={"fields": msgspec.structs.asdict(line)},
@@ -78,6 +87,8 @@ class Audit:
             try:
                 self._append(msgspec.json.encode(line) + b"\n")
             except ConfigError as error:
+                if ended == BEGUN:
+                    raise
                 # The action has happened, and its line is in the log at least.
                 log.error("%s", error)  # noqa: TRY400  it says all
 

@@ -4,7 +4,6 @@ copies to its dead letter."""
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from eventonce.demo import live
 from eventonce.demo.live import DAY, MENDED_AFTER, Played, playing
 from eventonce.history import History
 from eventonce.stores.memory import MemoryStore
-from tests.helpers import PATIENCE, call, until
+from tests.helpers import PATIENCE, audit_of, call, until
 from tests.servers.chromium import browser as chromium
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
@@ -375,8 +374,8 @@ def test_a_hundred_dead_letters_are_redriven_by_filter(
         expect(page.locator("main")).to_contain_text(f"{many} dead letters")
         expect(page.get_by_role("button", name="Stop")).to_have_count(0)
         expect(page.locator("tbody tr", has_text="done")).to_contain_text(str(many))
-        (line,) = Path(site.played.resources.audit).read_text().splitlines()
-        assert json.loads(line)["counts"] == {"done": many}
+        (line,) = audit_of(Path(site.played.resources.audit))
+        assert line["counts"] == {"done": many}
         page.locator("nav a", has_text="Dead letters").click()
         expect(page.locator("#count")).to_have_text("0 dead letters.")
         assert not said

@@ -36,7 +36,7 @@ from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
-from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, until
+from tests.helpers import PATIENCE, WatchedStore, audit_of, call, reject, ruled, until
 from tests.unit.test_letters_selection import letter
 
 SETTINGS = DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"})
@@ -90,7 +90,7 @@ def running(store: Any, handler: Any, name: str = "crm") -> Consumer:
 
 
 def audit(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    return audit_of(folder / "audit.jsonl")
 
 
 def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_batch_that_outlasts_the_server_is_in_the_audit(
         assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.OUTLASTED)
         go_on.set()
         until(lambda: action.ended)
-        assert audit(tmp_path) == [line], "an action has one line, also if it ends after all"
+        assert audit(tmp_path) == [line], "an action ends once, also if it ends after all"
 
 
 def test_where_no_thread_can_be_started_no_action_has_begun(
@@ -452,11 +452,11 @@ def take(job):
 """A handler that waits until its action is to stop."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_batch(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Killed in the midst of a batch, it would leave no audit line."""
+    """Killed in the midst of a batch, it leaves the audit line of its beginning alone."""
     store = SQLiteStore(tmp_path / "store.db")
     store.put_letters([letter(number) for number in range(100)])
     store.close()
@@ -466,7 +466,8 @@ def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_b
         '[[rule]]\nname = "call"\nkey = ["detail.call"]\n'
     )
     words = ("dashboard", "--listen", "0", "--handler", "held:take")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(
         [sys.executable, "-m", "eventonce", *words],
         cwd=tmp_path,
@@ -487,6 +488,11 @@ def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_b
             _, said = command.communicate(timeout=PATIENCE)
         finally:
             command.kill()
+    if number == signal.SIGKILL:
+        (line,) = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+        assert (line["action"], line["ended"]) == ("redrive", "begun")
+        assert begun.headers["location"] == f"/actions/{line['id']}"
+        return
     (line,) = audit(tmp_path)
     told = (line["action"], line["counts"], line["ended"])
     assert told == ("redrive", {"done": 20}, "stopped")

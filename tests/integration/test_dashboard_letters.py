@@ -3,7 +3,6 @@ after a reload, refused to those who may not act, and run once whoever asks for 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import threading
@@ -24,7 +23,7 @@ from eventonce.dashboard.export_files import ExportFile
 from eventonce.letters.runners import Runners
 from eventonce.stores import open_store
 from eventonce.types import Letter
-from tests.helpers import PATIENCE, call, until
+from tests.helpers import PATIENCE, audit_of, call, until
 from tests.integration.test_dashboard import AXE, Site, opened
 from tests.servers.chromium import browser as chromium
 
@@ -64,8 +63,7 @@ class Letters:
 
     @property
     def audit(self) -> list[dict[str, Any]]:
-        text = (self.folder / "audit.jsonl").read_text()
-        return [json.loads(line) for line in text.splitlines()]
+        return audit_of(self.folder / "audit.jsonl")
 
 
 Serve = Callable[..., AbstractContextManager[Letters]]

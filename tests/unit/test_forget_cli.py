@@ -23,7 +23,7 @@ from eventonce.history.digests import Digests
 from eventonce.letters.sources import StoreLetterSource
 from eventonce.stores import open_store
 from eventonce.types import Letter
-from tests.helpers import Run, statuses
+from tests.helpers import Run, audit_of, statuses
 
 GONE = "conv-4711"
 STAYS = "conv-4712"
@@ -167,9 +167,8 @@ def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_pat
 
 def test_the_audit_has_no_name(run: Run, consumer: Consumer) -> None:
     run("forget", "--conversation", GONE, "--yes")
-    (line,) = Path("audit.jsonl").read_text().splitlines()
-    assert GONE not in line
-    said = json.loads(line)
+    assert GONE not in Path("audit.jsonl").read_text()
+    (said,) = audit_of(Path("audit.jsonl"))
     assert (said["action"], said["ended"]) == ("forget", "finished")
     found = {"dead letters in the store": 1, "results": 1, "decisions": 2}
     assert said["counts"] == {**found, "left": 0}
@@ -180,7 +179,7 @@ def test_the_audit_of_any_action_has_no_name(run: Run, consumer: Consumer) -> No
     assert run("letters", "drop", "--conversation", GONE, "--yes").code == 0
     run("forget", "--conversation", GONE, "--yes")
     assert GONE not in Path("audit.jsonl").read_text()
-    dropped, forgot = map(json.loads, Path("audit.jsonl").read_text().splitlines())
+    dropped, forgot = audit_of(Path("audit.jsonl"))
     assert dropped["selection"].rpartition("sha256:")[2] == forgot["selection"].rpartition(":")[2]
 
 
@@ -392,7 +391,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
         assert done.code == 1
         assert "no proof that nothing is left: 5 decisions could not be looked into" in done.out
         assert "digests under a secret that the file does not name: 5, the results" in done.out
-        said = json.loads(Path("audit.jsonl").read_text())
+        (said,) = audit_of(Path("audit.jsonl"))
         assert said["ended"] == "not finished: 5 decisions could not be looked into"
         assert consumer.process([EVENTS[0]])[0].result is not None
         for option in (("--conversation", GONE), ("--event", "id-1")):
@@ -409,7 +408,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
             (2, 0),
         ]
         assert consumer.process([EVENTS[0]])[0].result is None
-        assert json.loads(Path("audit.jsonl").read_text().splitlines()[-1])["ended"] == "finished"
+        assert audit_of(Path("audit.jsonl"))[-1]["ended"] == "finished"
 
 
 def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer
+from eventonce.audit import Audit
 from eventonce.aws.dlq import Held
+from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.selection import Selection
 from eventonce.stores.sqlite import SQLiteStore
-from tests.helpers import Run, call, reject, ruled
+from tests.helpers import Run, audit_of, call, reject, ruled
 from tests.unit.test_letters_selection import letter
 
 MANY = 50
@@ -40,7 +42,7 @@ def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def audit() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
+    return audit_of(Path("audit.jsonl"))
 
 
 def left(run: Run) -> int:
@@ -129,9 +131,21 @@ def test_an_action_that_fails_leaves_its_audit_line_too(
     assert (line["counts"], line["ended"]) == ({"dropped": 20}, "RuntimeError")
 
 
+def full(_: Audit, line: bytes) -> None:
+    """A disk on which a file can be opened, and no line be written."""
+    if line:
+        raise ConfigError("audit: audit.jsonl cannot be written: No space left on device")
+
+
 @pytest.mark.parametrize("action", ["redrive", "drop", "export"])
-def test_nothing_is_done_where_its_audit_cannot_be_written(run: Run, action: str) -> None:
-    Path("audit.jsonl").mkdir()
+@pytest.mark.parametrize("opens", [False, True])
+def test_nothing_is_done_where_its_audit_cannot_be_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch, action: str, opens: bool
+) -> None:
+    if opens:
+        monkeypatch.setattr(Audit, "_append", full)
+    else:
+        Path("audit.jsonl").mkdir()
     options = {"drop": ["--yes"], "redrive": ["--handler", "-"]}
     refused = run(action, *options.get(action, []))
     assert (refused.code, refused.out) == (2, "")

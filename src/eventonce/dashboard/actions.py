@@ -1,7 +1,8 @@
 """Actions: what operators do with many dead letters at once, each in a thread of the server.
 
 An action goes on when its operator closes the browser, and is found again by its link. It leaves
-one audit line, however it ends. An export leaves a file too, until that is downloaded.
+an audit line when it begins and one when it has ended, however it did. An export leaves a file too,
+until that is downloaded.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class Action:
         """What an export writes; None for other kinds."""
         self.progress: Final = Progress()
         self.line: Final = threading.Lock()
-        """Acquired by whoever writes the audit line, the action or the end of the server, and never
-        released: the other one writes none."""
+        """Acquired by whoever writes the last audit line, the action or the end of the server, and
+        never released: the other one writes none."""
         self.began: Final = wall_clock()
         self.ended = 0
         self.error = ""
@@ -185,6 +186,7 @@ class Actions:
             if action.line.acquire(blocking=False):
                 Audit(self._resources.audit).record(
                     action.kind,
+                    id=action.id,
                     who=action.who,
                     via=VIA,
                     selection=self._scope(action),
@@ -228,6 +230,7 @@ class Actions:
                     action.progress,
                     who=action.who,
                     via=VIA,
+                    id_=action.id,
                     unwritten=partial(action.line.acquire, blocking=False),
                 ),
                 self._resources.place(

@@ -8,12 +8,14 @@ from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
+from secrets import token_hex
 from typing import Final
 
 import msgspec
 
-from eventonce.audit import Audit
+from eventonce.audit import BEGUN, Audit
 from eventonce.aws.dlq import Held
 from eventonce.core.sealed import key_of_letter
 from eventonce.errors import EventonceError
@@ -107,10 +109,15 @@ def audited(
     *,
     who: str,
     via: str,
+    id_: str = "",
     unwritten: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Leave the audit line of this action, however it ends, if it is `unwritten` then. `scope` is
-    what it was asked for."""
+    """Leave the audit lines of this action: that it begins, and how it ended, if that is
+    `unwritten` then. `scope` is what it was asked for."""
+    record = partial(
+        audit.record, action, id=id_ or token_hex(8), who=who, via=via, selection=scope
+    )
+    record(counts={}, ended=BEGUN)
     ended = ""
     try:
         yield
@@ -126,9 +133,7 @@ def audited(
         done = f"not finished: {progress.unfinished}" if progress.unfinished else "finished"
         ended = ended or ("stopped" if progress.stopped else done)
         if unwritten():
-            audit.record(
-                action, who=who, via=via, selection=scope, counts=progress.counts, ended=ended
-            )
+            record(counts=progress.counts, ended=ended)
 
 
 def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: Progress) -> None:
