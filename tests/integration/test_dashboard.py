@@ -30,6 +30,10 @@ PAGES = (
     *("/", "/?range=24h", "/search?limit=10", "/search?status=dead&limit=10"),
     *("/workers", "/store", "/shadow"),
 )
+HIDDEN = """[...document.querySelectorAll('.scroll')]
+    .filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"""
+LABELS = """[...document.querySelectorAll('[sse-swap=types] tbody tr:first-child td')]
+    .map(one => getComputedStyle(one, '::before').content.replaceAll('"', '').trim())"""
 Scheme = Literal["light", "dark"]
 
 
@@ -116,14 +120,26 @@ def opened(
 
 
 def test_a_page_is_read_anywhere_and_asks_nobody_else(browser: Browser, site: Site) -> None:
-    for width in (360, 1280):
+    for width in (360, 390, 1280):
         with opened(browser, site, "/", width) as (page, requests, said):
-            for path in PAGES:
+            for path in (*PAGES, "/letters"):
                 page.goto(f"{site.url}{path}")
                 sizes = "[document.documentElement.scrollWidth, innerWidth]"
                 assert page.evaluate(sizes) == [width, width], path
+                assert page.evaluate(HIDDEN) == [], "nothing is scrolled sideways to be seen"
             assert not said
             assert all(one.startswith((f"{site.url}/", "data:")) for one in requests)
+
+
+def test_on_a_telephone_each_number_has_the_name_of_its_column(
+    browser: Browser, site: Site
+) -> None:
+    named = ["events", "copies", "not settled", "dead letters", "ms a run"]
+    for width, labels in ((390, named), (1280, ["none"] * 5)):
+        with opened(browser, site, "/", width) as (page, _, _):
+            page.wait_for_selector("[sse-swap=types] td")
+            assert page.evaluate(LABELS) == labels
+            assert page.locator("[sse-swap=types] thead").is_visible() == (width == 1280)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -181,9 +197,10 @@ def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
 
 
 def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
-    # On a telephone, where a table is wider than the page, and is scrolled sideways.
-    with opened(browser, site, "/", 360) as (page, requests, said):
+    with opened(browser, site, "/", 800) as (page, requests, said):
         page.wait_for_selector("#plot canvas")
+        # Its table is wider then, and is scrolled sideways.
+        page.evaluate("document.querySelector('[sse-swap=outcomes]').style.width = '200px'")
         page.evaluate("window.canvas = document.querySelector('#plot canvas')")
         page.evaluate("getSelection().selectAllChildren(document.querySelector('#health'))")
         with page.expect_response("**/rates*") as again:

@@ -160,7 +160,7 @@ def rows_of(page: str, title: str) -> Iterator[tuple[str, int]]:
     (_, _, below) = page.partition(f"<h2>{title}</h2>")
     for row in re.findall("<tr>(.*?)</tr>", below.partition("</section>")[0])[1:]:
         (link,) = re.findall('href="(.*?)"', row)
-        (many,) = re.findall(r'<td class="n">(\d+)</td>', row)
+        (many,) = re.findall(r'<td class="n"[^>]*>(\d+)</td>', row)
         yield html.unescape(link), int(many)
 
 

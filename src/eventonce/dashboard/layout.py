@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from eventonce.dashboard.assets import SCRIPTS, STYLE, asset
 from eventonce.dashboard.context import context_of
 from eventonce.dashboard.snapshots import Snapshot
 from eventonce.markup import Html, lead, tag
+from eventonce.study.page import layout
 
 NAVIGATION: Final = {
     "/": "Overview",
@@ -117,6 +119,10 @@ def command_line(command: str) -> Html | None:
         role="group",
         aria_label="The same on the command line",
     )
+
+
+table: Final = partial(layout.table, labelled=True)
+"""A table; on a telephone each row is a block of its own, with the names of the columns in it."""
 
 
 def section(title: str, *parts: Html | None) -> Html:

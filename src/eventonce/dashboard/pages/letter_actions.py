@@ -20,7 +20,7 @@ from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooM
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.export_files import EXPORT_KEPT
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import View, framed, table
 from eventonce.dashboard.letter_query import LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_PATIENCE,
@@ -36,7 +36,6 @@ from eventonce.letters import bulk
 from eventonce.letters.reasons import normalised
 from eventonce.letters.selection import moment
 from eventonce.markup import Html, counted, data, joined, number, tag
-from eventonce.study.page.layout import table
 
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 

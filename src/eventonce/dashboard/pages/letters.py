@@ -15,14 +15,13 @@ from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.actions import NO_RUNNERS
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.forms import choice, field
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import View, framed, table
 from eventonce.dashboard.letter_query import QUEUE, LetterQuery
 from eventonce.history.story import moment
 from eventonce.letters import bulk
 from eventonce.letters.groups import Group, grouped
 from eventonce.letters.selection import event_of
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
-from eventonce.study.page.layout import table
 from eventonce.types import Letter
 
 LOOKED_AT: Final = 100_000

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import View, framed, section
+from eventonce.dashboard.layout import View, framed, section, table
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
 from eventonce.history.tables import SAME_ID
 from eventonce.markup import Html, dotted, joined, number, share, tag
-from eventonce.study.page.layout import UNKNOWN, table
+from eventonce.study.page.layout import UNKNOWN
 
 STATUSES: Final = {
     group: ",".join(status for status, its in GROUP_OF.items() if its == group) for group in GROUPS

@@ -132,8 +132,8 @@ def _decisions(found: Sequence[Decision]) -> Html:
             tag("td", tag("time", moment(one.at)), _late(one), class_="when"),
             tag("td", _status(one)),
             tag("td", _event(one)),
-            tag("td", _conversation(one)),
-            tag("td", one.rule),
+            tag("td", _conversation(one), data_label="conversation"),
+            tag("td", one.rule, data_label="rule"),
             tag("td", data(one.reason), class_="soft"),
         )
         for one in reversed(found)
@@ -142,7 +142,7 @@ def _decisions(found: Sequence[Decision]) -> Html:
         "table",
         tag("thead", tag("tr", *(tag("th", word, scope="col") for word in head))),
         tag("tbody", *rows),
-        class_="decisions",
+        class_="labelled decisions",
     )
     return tag("div", made, class_="scroll", role="group", tabindex=0, aria_label="Decisions")
 

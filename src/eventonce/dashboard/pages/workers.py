@@ -13,13 +13,12 @@ from eventonce.core.plan import Run
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import View, framed, section
+from eventonce.dashboard.layout import View, framed, section, table
 from eventonce.dashboard.snapshots import WorkerSnapshot
 from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
 from eventonce.runtime.gate import is_overdue
-from eventonce.study.page.layout import table
 
 ELSEWHERE: Final = (
     "A lease is known to the process that holds it: start `eventonce run` or `eventonce serve` "

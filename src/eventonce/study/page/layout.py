@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Self
 
@@ -111,8 +112,11 @@ def table(
     rows: Sequence[Sequence[object]],
     caption: str = "",
     strong: Sequence[int] = (),
+    *,
+    labelled: bool = False,
 ) -> Html:
-    """Rows of which the first cell names the row; numbers stand to the right."""
+    """Rows of which the first cell names the row; numbers stand to the right. Where they are
+    labelled, each cell has the name of its column, which a style may show beside it."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in head]
     right = [all(_is_amount(cell) for cell in column) for column in columns]
     top = tag(
@@ -124,7 +128,11 @@ def table(
         ),
     )
     body = [
-        tag("tr", *_cells(row, right), class_="strong" if place in strong else None)
+        tag(
+            "tr",
+            *_cells(row, right, head if labelled else ()),
+            class_="strong" if place in strong else None,
+        )
         for place, row in enumerate(rows[:ROWS])
     ]
     rest = len(rows) - ROWS
@@ -134,6 +142,7 @@ def table(
         tag("caption", caption) if caption else None,
         tag("thead", top),
         tag("tbody", *body),
+        class_="labelled" if labelled else None,
     )
     label = caption or ", ".join(filter(None, head))
     return joined(
@@ -141,12 +150,15 @@ def table(
     )
 
 
-def _cells(row: Sequence[object], right: Sequence[bool]) -> list[Html]:
+def _cells(row: Sequence[object], right: Sequence[bool], head: Sequence[str]) -> list[Html]:
     shown = [number(cell) if isinstance(cell, int | float) else cell for cell in row]
-    first, *rest = zip(shown, right, strict=True)
+    first, *rest = zip_longest(shown, right, head)
     return [
         tag("th", first[0], scope="row", class_=_aligned(numeric=first[1])),
-        *(tag("td", cell, class_=_aligned(numeric=numeric)) for cell, numeric in rest),
+        *(
+            tag("td", cell, class_=_aligned(numeric=numeric), data_label=label)
+            for cell, numeric, label in rest
+        ),
     ]
 
 
