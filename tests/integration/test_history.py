@@ -115,7 +115,10 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     assert failed.endswith(": ValueError: no line")
     assert " as attempt 2 on worker w1" in ran
     assert copies.startswith("2 copies since, the last at ")
-    assert copies.endswith("under another transport id: published again")
+    assert copies.endswith(
+        "; 1 under the same transport id: delivered again; "
+        "1 under another transport id: published again"
+    )
     assert billing_chapter.sentences[0].startswith("ran at ")
 
     assert len(history.find(Search(key=found[0].key, consumer="crm"))) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -107,8 +108,10 @@ def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
     at = f"{many}, {'the last ' if len(copies) > 1 else ''}{_at(last.at, began)}"
     if last.status != "duplicate":
         return f"{at}, dropped: {last.reason}"
-    same = len({one.same_id for one in copies}) == 1 < len(copies)
-    return f"{at}, {'all ' if same else ''}{WHOSE[last.same_id]}"
+    same = Counter(one.same_id for one in copies if one.status == "duplicate")
+    if len(same) > 1:
+        return f"{at}; {'; '.join(f'{number} {WHOSE[which]}' for which, number in same.items())}"
+    return f"{at}, {'all ' if same.total() == len(copies) > 1 else ''}{WHOSE[last.same_id]}"
 
 
 def _at(at: int, began: int) -> str:
