@@ -319,6 +319,26 @@ def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) 
     assert line["ended"] == "the store is away"
 
 
+def test_a_page_of_an_action_leads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(tmp_path / "audit.jsonl")
+    with asking(Resources(lambda: store_of(*LETTERS), name="crm", audit=file)) as asked:
+        asked.done("/letters/drop", reason="customer", until="9999-01-01", limit="1")
+        (action,) = asked.app.state.context.actions.latest()
+        links = 'href="(/letters[^"]*)">Dead letters</a></p>'
+        for auth, link in (
+            (AUTH, "/letters?reason=customer&amp;consumer=crm"),
+            (("vic", "vic-password"), "/letters"),
+        ):
+            asked.http.auth = httpx.BasicAuth(*auth)
+            assert re.findall(links, asked.get(f"/actions/{action.id}").text) == [link]
+        unknown = asked.get("/actions/0123456789abcdef")
+        assert (unknown.status_code, f"has all of them: {file}" in unknown.text) == (404, True)
+        asked.http.auth = httpx.BasicAuth(*AUTH)
+        monkeypatch.setattr(actions, "MOST_ACTIONS", 0)
+        refused = asked.post("/letters/drop", limit="1")
+        assert (refused.status_code, 'href="/actions"' in refused.text) == (409, True)
+
+
 def test_nothing_is_done_where_its_audit_cannot_be_written(tmp_path: Path) -> None:
     store = store_of(*LETTERS)
     with running(store, lambda _: None) as consumer:

@@ -199,6 +199,27 @@ def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World)
     assert event_.text.count('class="chapter"') == 1
 
 
+@pytest.mark.parametrize("secrets", [[], [b"a secret of thirty-two characters"]])
+def test_a_story_leads_to_its_dead_letter(tmp_path: Path, secrets: list[bytes]) -> None:
+    consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=reject)
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri, secrets=secrets) as kept:
+        consumer.observers.append(kept.observer("crm"))
+        consumer.process([ended(1, "c-1"), ended(2, "c-2")])
+    resources = Resources(lambda: consumer.store, name="crm", history=uri, secrets=secrets)
+    app = dashboard(resources)
+    paths = ("/search?conversation=c-1", "/search?event=id-1")
+    links = [
+        re.findall('; <a href="(.*?)">kept as a dead letter</a>', answer.text)
+        for answer in asyncio.run(asked(app, *paths))
+    ]
+    link = "/letters?conversation=c-1&amp;consumer=crm"
+    # By its event alone, nobody knows which conversation a digest stands for.
+    assert links == [[link], [] if secrets else [link]]
+    (letters,) = asyncio.run(asked(app, html.unescape(link)))
+    assert "<b>1\u00a0dead letter</b>" in letters.text
+
+
 def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
     with History(world.history, secrets=[b"a secret of another file"]) as other:
         consumer = Consumer("memory:", name="crm", handler=lambda _: None)

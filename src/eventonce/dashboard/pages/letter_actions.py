@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, NamedTuple, cast, get_args
+from urllib.parse import urlencode
 
 from anyio import to_thread
 from starlette.exceptions import HTTPException
@@ -21,7 +22,7 @@ from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.export_files import EXPORT_KEPT
 from eventonce.dashboard.layout import View, framed, table
-from eventonce.dashboard.letter_query import LetterQuery, form_of
+from eventonce.dashboard.letter_query import FILTERS, QUEUE, LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_PATIENCE,
     LOOKED_AT,
@@ -34,7 +35,7 @@ from eventonce.dashboard.pages.store import size_of
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.reasons import normalised
-from eventonce.letters.selection import moment
+from eventonce.letters.selection import Selection, moment
 from eventonce.markup import Html, counted, data, joined, number, tag
 
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -125,7 +126,8 @@ async def act(request: Request) -> Response:
             id_=_id(form),
         )
     except TooMany:
-        raise HTTPException(409, TOO_MANY) from None
+        others = tag("p", tag("a", "All actions", href="/actions"))
+        return await framed(request, View(TOO_MANY, others, live="/live"), status=409)
     except ConfigError as error:
         raise HTTPException(409, str(error)) from None
     return RedirectResponse(f"/actions/{action.id}", 303)
@@ -134,12 +136,13 @@ async def act(request: Request) -> Response:
 async def action(request: Request) -> Response:
     """One action: how far it is, and the button that stops it or downloads its file."""
     context, found = context_of(request), _action(request)
-    command, which = "", None
+    command, which, letters = "", None, "/letters"
     # What was searched for in a reason may be what is masked elsewhere.
     if person_of(request).sees_values:
         command = context.resources.letters_command(
             found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
         )
+        letters = _same_filter(found.selection, from_queue=found.from_queue)
         if not command:
             which = tag("p", "Which: ", data(_selected(found)), class_="note")
     body = joined(
@@ -147,7 +150,7 @@ async def action(request: Request) -> Response:
         which,
         tag("div", _summary(found), sse_swap="progress"),
         tag("div", _button(request, found), sse_swap="button"),
-        tag("p", tag("a", "Dead letters", href="/letters"), class_="note"),
+        tag("p", tag("a", "Dead letters", href=letters), class_="note"),
     )
     title = found.kind.capitalize()
     return await framed(request, View(title, body, command, live=f"/live/actions/{found.id}"))
@@ -213,14 +216,27 @@ async def actions(request: Request) -> Response:
     ]
     head = ("began", "action", "who", "state", "dead letters", "which")
     none = tag("p", "There were none since the dashboard started.", class_="note")
-    audit = context_of(request).resources.audit
-    kept = (
-        f"The audit has all of them: {audit}"
-        if audit
-        else "The setting audit of eventonce.toml names a file that keeps a line about each."
-    )
-    body = joined(table(head, rows) if rows else none, tag("p", kept, class_="note"))
+    kept = tag("p", _kept(context_of(request)), class_="note")
+    body = joined(table(head, rows) if rows else none, kept)
     return await framed(request, View("Actions", body, live="/live"))
+
+
+def _kept(context: Context) -> str:
+    """Where all actions are kept."""
+    audit = context.resources.audit
+    if audit:
+        return f"The audit has all of them: {audit}"
+    return "The setting audit of eventonce.toml names a file that keeps lines about each."
+
+
+def _same_filter(selection: Selection, *, from_queue: bool) -> str:
+    """A link to the dead letters of this filter: also to those that came since its dry run, and to
+    those that have failed anew."""
+    fields = {name: value for name in FILTERS if (value := getattr(selection, name))}
+    fields |= {"consumer": selection.consumer or ""}
+    fields |= {"since": moment(selection.since)} if selection.since is not None else {}
+    fields |= {"from": QUEUE} if from_queue else {}
+    return f"/letters?{urlencode(fields)}"
 
 
 def _selected(one: Action) -> str:
@@ -356,7 +372,9 @@ def _action(request: Request) -> Action:
     found = context_of(request).actions.find(request.path_params["id"])
     if found is None:
         raise HTTPException(
-            404, "This action is not known here: the dashboard was started anew, or it is long ago"
+            404,
+            "This action is not known here: the dashboard was started anew, or it is long ago. "
+            f"{_kept(context_of(request))}",
         )
     return found
 

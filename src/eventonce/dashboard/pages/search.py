@@ -17,8 +17,9 @@ from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision
+from eventonce.history.digests import DIGEST
 from eventonce.history.recorder import hidden_text
-from eventonce.history.story import NOTHING, Chapter, lateness, moment, told
+from eventonce.history.story import LETTER, NOTHING, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
@@ -53,7 +54,7 @@ async def page(request: Request) -> Response:
     ]
     by_id = query.search.conversation or query.search.id
     hidden = await context.hidden.get() if found and by_id else 0
-    results = _story(found) if query.one else _decisions(found)
+    results = _story(found, query.search.conversation) if query.one else _decisions(found)
     more = f"The history may have more of it: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
     body = joined(_form(query, person), _said(query, found), note, results)
@@ -174,8 +175,9 @@ def link(words: object, *, title: str | None = None, **query: str) -> Html:
     return tag("a", words, href=f"/search?{urlencode(query)}", title=title)
 
 
-def _story(found: Sequence[Decision]) -> Html:
-    """The chapters one below the other along a line, each with its decisions in their order."""
+def _story(found: Sequence[Decision], conversation: str) -> Html:
+    """The chapters one below the other along a line, each with its decisions in their order. Where
+    a conversation was asked for, all of them are about it."""
     days: list[str] = []
     parts: list[Html] = []
     for chapter in told(found):
@@ -183,11 +185,21 @@ def _story(found: Sequence[Decision]) -> Html:
         if day not in days:
             days.append(day)
             parts.append(tag("li", tag("h2", day), class_="day"))
-        parts.append(_chapter(chapter))
+        parts.append(_chapter(chapter, conversation or chapter.first.conversation))
     return tag("ol", *parts, class_="story")
 
 
-def _chapter(chapter: Chapter) -> Html:
+def _sentence(said: str, conversation: str, consumer: str) -> Html:
+    """A sentence, with a link to the dead letter that it tells of. The digest of a conversation
+    finds none: the dead letter has the id itself."""
+    told = said.removesuffix(LETTER)
+    if told == said or not conversation or DIGEST.fullmatch(conversation):
+        return tag("p", data(said))
+    fields = urlencode({"conversation": conversation, "consumer": consumer})
+    return tag("p", data(told), "; ", tag("a", LETTER[2:], href=f"/letters?{fields}"))
+
+
+def _chapter(chapter: Chapter, conversation: str) -> Html:
     first = chapter.first
     worst = max((GROUP_OF[one.status] for one in chapter.decisions), key=_weight)
     marks = [
@@ -216,7 +228,7 @@ def _chapter(chapter: Chapter) -> Html:
                 tag("span", *marks, class_="marks", aria_hidden="true"),
                 class_="fact",
             ),
-            *(tag("p", data(sentence)) for sentence in chapter.sentences),
+            *(_sentence(said, conversation, first.consumer) for said in chapter.sentences),
             tag(
                 "details",
                 tag("summary", many),
