@@ -177,7 +177,7 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_allow("Store", "dynamodb", [*STORE, *described], table))
-        found.append(_allow("Letters", "dynamodb", ["Query"], f"{table}/index/{INDEX}"))
+        found.append(_letters(topology, place))
     return found
 
 
