@@ -192,8 +192,7 @@ def test_with_secrets_the_audit_has_the_digest_of_the_history(run: Run, consumer
     run("forget", "--conversation", GONE, "--yes")
     # The id may be given as this digest.
     run("forget", "--conversation", digest, "--yes")
-    said = [json.loads(line)["selection"] for line in Path("audit.jsonl").read_bytes().splitlines()]
-    assert said == [
+    assert [line["selection"] for line in audit_of(Path("audit.jsonl"))] == [
         f"--name=crm '--conversation={digest}'",
         *[f"conversation {digest}"] * 2,
     ]

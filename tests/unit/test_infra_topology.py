@@ -352,7 +352,7 @@ def test_the_command_line_says_what_is_wrong(
         ("keep_letters = '90d'\nstore = 'redis://h'", False),
     ],
 )
-@pytest.mark.parametrize("role", ["lambda", "worker", "doctor"])
+@pytest.mark.parametrize("role", ["lambda", "worker"])
 def test_a_consumer_may_list_dead_letters_where_it_drops_old_ones(
     run: Run, role: str, said: str, *, lists: bool
 ) -> None:
