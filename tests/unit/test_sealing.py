@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -604,19 +605,29 @@ def test_doctor_opens_a_dead_letter_of_every_key(run: Run, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the permissions are those of POSIX")
-def test_doctor_names_a_key_file_that_others_may_read(run: Run) -> None:
+def test_doctor_names_a_key_file_that_others_may_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with TemporaryDirectory() as name:
         # All may pass through the folder; those of pytest are its owner's alone.
         Path(name).chmod(0o755)
         key = Path(name, "old.key")
         key.write_text(OLD)
         configured(f"${{file:{key}}}")
-        what = f"others may not read the key file {key}"
-        for mode, state in ((0o600, "ok    "), (0o640, "ok    "), (0o644, "FAILED")):
+        what = f"everybody on this machine may read the key file {key}"
+        for mode, said in (
+            (0o600, "ok       not "),
+            (0o640, "ok       not "),
+            (0o644, "FAILED   "),
+        ):
             key.chmod(mode)
-            assert f"{state}   {what}" in run("doctor").out
+            assert said + what in run("doctor").out
+        with monkeypatch.context() as patch:
+            # As a platform mounts a secret.
+            patch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+            assert f"not checked: {what}, on a read-only volume" in run("doctor").out
         Path(name).chmod(0o700)
-        assert f"ok       {what}" in run("doctor").out
+        assert f"ok       not {what}" in run("doctor").out
 
 
 def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> None:

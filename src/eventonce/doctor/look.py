@@ -279,7 +279,7 @@ def _topics(asked: Asked, reached: Sequence[str]) -> list[str]:
     what = "the topics that bring their messages to the queue or a function"
     found = asked.pages("buses", "sns", "list_subscriptions", "Subscriptions", what)
     # One that is not confirmed brings nothing, and has no ARN yet.
-    confirmed = [it for it in found if it["SubscriptionArn"].startswith("arn:")]
+    confirmed = [it for it in found if it.get("SubscriptionArn", "").startswith("arn:")]
     return [*dict.fromkeys(it["TopicArn"] for it in confirmed if it.get("Endpoint") in reached)]
 
 

@@ -3,6 +3,7 @@ history."""
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -81,14 +82,15 @@ def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
 
 
 def key_file_findings(paths: Iterable[Path]) -> Iterator[Finding]:
-    """A finding about each file that holds a sealing key: whether others may read it."""
+    """A finding about each file that holds a sealing key: whether everybody may read it. On a
+    volume that is read-only it cannot be changed, and mostly nobody else is there."""
     for path in paths:
-        yield judged(
-            not open_to_all(path.resolve()),
-            f"others may not read the key file {path}",
-            f"everybody on this machine may: chmod o-rwx {path}, or set the mode 0400 where the "
-            "secret is mounted",
-        )
+        closed = not open_to_all(path.resolve())
+        said = f"{'not ' * closed}everybody on this machine may read the key file {path}"
+        if closed or not os.statvfs(path).f_flag & os.ST_RDONLY:
+            yield judged(closed, said, f"chmod o-rwx {path}, or mount the secret with mode 0400")
+        else:
+            yield Finding(f"{said}, on a read-only volume: see that nobody else is", unchecked=True)
 
 
 def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[bytes]) -> HistoryFacts:
