@@ -462,19 +462,39 @@ def test_an_id_in_the_type_or_the_source_is_not_kept(
     assert b"badc0de0" not in (tmp_path / "history.db").read_bytes()
 
 
+def test_an_id_that_is_a_word_of_a_type_changes_no_other_event(history: History) -> None:
+    made = consumer(history, handler=lambda _: None)
+    for names in (("order", "id-2"), ("id-3", "order", "1")):
+        events = [
+            {"id": name, "detail-type": "order/1", "source": "x", "detail": {"call": name}}
+            for name in names
+        ]
+        made.process([json.dumps(one).encode() for one in events])
+        history.flush()
+    found = [(one.id, one.type) for one in history.find(Search())]
+    kept = [("order", "{id}/1"), ("id-2", "order/1"), ("id-3", "order/1"), ("1", "order/1")]
+    # The second `order` is a copy of the first.
+    assert [one for one in found if one[0] != "order"] == kept[1:]
+    assert {one for one in found if one[0] == "order"} == {kept[0]}
+    counted = {kind[-2]: events for _, kind, events, _ in history.counts(0, 2**42)}
+    assert set(counted) == {"order/1", "{id}/1"}
+
+
 @pytest.mark.parametrize(
     ("reason", "kept"),
     [
         ("no c-4711 here", "no DIGEST here"),
-        ("x" * 397 + "c-4711", "x" * 397 + "c-4"),
-        ("x" * 395 + "c-4711", "x" * 395),
-        ("x" * 394 + "c-4711", "x" * 394 + "DIGEST"[:6]),
+        ("no xc-4711 here", "no xc-4711 here"),
+        ("." * 397 + "c-4711", "." * 397 + "c-4"),
+        ("." * 395 + "c-4711", "." * 395),
+        ("." * 394 + "c-4711", "." * 394 + "DIGEST"[:6]),
+        ("HTTP 401", "HTTP 401"),
     ],
 )
 def test_a_reason_has_the_digest_also_where_it_was_cut(reason: str, kept: str) -> None:
     digests = Digests(SECRETS)
     kind: Kind = ("crm", "w1", "", "dead", None, "call", "call", "")
-    own: Own = (0, storable(reason), "", "c-4711", b"", NO_VERSION, 0, 0, 0, 0)
+    own: Own = (0, storable(reason), "1", "c-4711", b"", NO_VERSION, 0, 0, 0, 0)
     _, (_, found, _, digest, *_) = digests.kept(kind, own)
     assert found == kept.replace("DIGEST", digest)[:LONGEST]
 

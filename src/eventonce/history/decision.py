@@ -136,14 +136,26 @@ def decided(
         )
 
 
+SHORT: Final = 4
+"""Characters of an id that is told from other words and numbers."""
+
+
+def id_pattern(ids: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of these ids as whole words; None where all of them are too short."""
+    named = sorted((it for it in ids if len(it) >= SHORT), key=len, reverse=True)
+    if not named:
+        return None
+    return re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(map(re.escape, named))})(?![0-9A-Za-z])")
+
+
 def without_ids(kind: Kind, *ids: str) -> Kind:
     """The kind without these ids of one event: a type or a source that names a call would be of no
     other, and would stay when the call is forgotten."""
     *others, type_, source = kind
-    for id_ in ids:
-        if id_ and (id_ in type_ or id_ in source):
-            whole = re.compile(rf"(?<![0-9A-Za-z]){re.escape(id_)}(?![0-9A-Za-z])")
-            type_, source = whole.sub("{id}", type_), whole.sub("{id}", source)
+    if any(it and (it in type_ or it in source) for it in ids):
+        pattern = id_pattern(ids)
+        if pattern is not None:
+            type_, source = pattern.sub("{id}", type_), pattern.sub("{id}", source)
     return cast("Kind", (*others, type_, source))
 
 

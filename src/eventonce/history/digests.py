@@ -4,11 +4,11 @@ it. The beginning of a digest tells under which secret it was made."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
-from eventonce.history.decision import LONGEST, Kind, Own, id_kept, without_ids
+from eventonce.history.decision import LONGEST, SHORT, Kind, Own, id_kept, id_pattern, without_ids
 from eventonce.rules.keys import check_secrets, hasher
 
 MARK: Final = "#"
@@ -32,9 +32,6 @@ DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{DIGITS - len(MARK)}}}")
 NO_DIGEST: Final = "="
 """The mark before a value of an event that looks like a digest and is none: a sender could make
 every proof of `forget` impossible by such an id."""
-
-SHORT: Final = 4
-"""Characters of an id that tell nobody which id it is."""
 
 What = Literal["id", "conversation"]
 
@@ -67,8 +64,7 @@ class Digests:
         at, reason, id_, conversation, *_ = own
         named = self._cached("id", id_), self._cached("conversation", conversation)
         if reason:
-            for text, digest in zip((id_, conversation), named, strict=True):
-                reason = _replaced(reason, text, digest)
+            reason = _replaced(reason, dict(zip((id_, conversation), named, strict=True)))
         return without_ids(kind, id_, conversation), (at, reason, *named, *own[4:])
 
     def of(self, what: What, text: str) -> str:
@@ -92,15 +88,14 @@ class Digests:
         return self.begins[number] + self._hashers[number](f"history {what}\0{text}".encode()).hex()
 
 
-def _replaced(reason: str, text: str, digest: str) -> str:
-    """The reason with the digest in place of the text; where it was cut in the midst of the text,
-    the beginning of the text is left out."""
-    if not text:
-        return reason
+def _replaced(reason: str, digests: Mapping[str, str]) -> str:
+    """The reason with digests in place of these ids; where it was cut in the midst of one, the
+    beginning of that is left out."""
     if len(reason) == LONGEST:
-        parts = (text[:end] for end in range(len(text) - 1, SHORT - 1, -1))
+        parts = (it[:end] for it in digests for end in range(len(it) - 1, SHORT - 1, -1))
         reason = next((reason.removesuffix(it) for it in parts if reason.endswith(it)), reason)
-    return reason.replace(text, digest)[:LONGEST]
+    pattern = id_pattern(digests)
+    return pattern.sub(lambda it: digests[it[0]], reason)[:LONGEST] if pattern else reason
 
 
 NO_DIGESTS: Final = Digests(())

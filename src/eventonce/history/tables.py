@@ -174,13 +174,14 @@ class Tables:
         tallies: list[list[int]] = []
         """Of each minute and kind: these two, how many there are, and the time of their
         handlers."""
-        latest: dict[Kind, list[int]] = {}
+        latest: dict[Kind, tuple[list[int], str]] = {}
+        """The tally of each kind, with its type and source, which may have an id in them."""
         values: list[Any] = []
         """The values of all rows, row after row."""
-        kinds, bare = self._kinds, not self._digests
+        bare = not self._digests
         if monotonic() > self._kinds_until:
             # One that was idle must not use the numbers of kinds that are dropped by now.
-            kinds.clear()
+            self._kinds.clear()
             self._kinds_until = monotonic() + KNOWN
         try:
             segment = self._segment() << 32
@@ -191,14 +192,17 @@ class Tables:
                     values += (at, reason, id_, conversation, *own[4:])
                 else:
                     values += own
-                minute = at // MINUTE
-                tally = latest.get(kind)
-                if tally is None or tally[0] != minute:
-                    number = kinds.get(kind)
-                    if number is None:
-                        number = self._numbered(without_ids(kind, id_, conversation), at)
-                    tally = latest[kind] = [minute, number, 0, 0]
-                    tallies.append(tally)
+                found = latest.get(kind)
+                if (
+                    found is None
+                    or found[0][0] != at // MINUTE
+                    or (id_ and id_ in found[1])
+                    or (conversation and conversation in found[1])
+                ):
+                    found = self._tally(
+                        without_ids(kind, id_, conversation), at // MINUTE, latest, tallies
+                    )
+                tally = found[0]
                 tally[2] += 1
                 tally[3] += took
                 values += (
@@ -215,6 +219,21 @@ class Tables:
             self._kinds.clear()
             self._driver.rollback()
             raise
+
+    def _tally(
+        self,
+        kind: Kind,
+        minute: int,
+        latest: dict[Kind, tuple[list[int], str]],
+        tallies: list[list[int]],
+    ) -> tuple[list[int], str]:
+        """The tally of this kind and minute."""
+        found = latest.get(kind)
+        if found is None or found[0][0] != minute:
+            number = self._kinds.get(kind) or self._numbered(kind, minute * MINUTE)
+            found = latest[kind] = [minute, number, 0, 0], " ".join(kind[-2:])
+            tallies.append(found[0])
+        return found
 
     def _segment(self) -> int:
         """The last segment; they begin with 1, so that no hash is 0."""
