@@ -18,7 +18,7 @@ from eventonce.core.masking import scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
-from eventonce.history.decision import conversation_of, id_kept
+from eventonce.history.decision import SHORT, conversation_of, id_kept
 from eventonce.history.digests import MARK
 from eventonce.history.recorder import POSTGRES
 from eventonce.letters.selection import event_of, moment
@@ -30,6 +30,9 @@ MOST: Final = 1_000_000
 """Decisions about one conversation: far more than any has."""
 
 KEYS_AT_ONCE: Final = 1_000
+
+_BEGIN: Final = rb"(?:(?<![0-9A-Za-z])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
+"""The beginning of a word in JSON, also after an escape."""
 
 OTHERS: Final = (
     "captures and taps, and the shadow log",
@@ -130,11 +133,13 @@ class Conversation:
         milliseconds for which a result is kept at the most."""
         self._id = id
         self._name = id_kept(id)
+        self._telling = len(id) >= SHORT
+        """Whether the id is told from other words and numbers of a text."""
         # A sender's JSON may have it with its characters escaped.
         spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
         # Not in the midst of a word: a short number is a part of many others.
         self._spelled = re.compile(
-            rb"(?<![0-9A-Za-z])(?:%s)(?![0-9A-Za-z])" % b"|".join(map(re.escape, spelled)),
+            rb"%s(?:%s)(?![0-9A-Za-z])" % (_BEGIN, b"|".join(map(re.escape, spelled))),
             re.IGNORECASE,
         )
         self._admin = admin
@@ -267,7 +272,10 @@ class Conversation:
                     closed += 1
                 elif self._spelled.search(letter.event + b" " + letter.reason.encode()):
                     # A UUID in other letters is the same one.
-                    others[letter.id] = whose.lower() in ("", self._name.lower())
+                    others[letter.id] = self._telling and whose.lower() in (
+                        "",
+                        self._name.lower(),
+                    )
                 elif not whose and letter.key in self._keys:
                     others[letter.id] = False
         return found, others, closed
@@ -288,7 +296,9 @@ class Conversation:
 
     def _types(self) -> int:
         """How many types of events have its id in their name or source."""
-        return self._having(map(" ".join, self._history.types())) if self._history else 0
+        if self._history is None or not self._telling:
+            return 0
+        return self._having(map(" ".join, self._history.types()))
 
     def _having(self, texts: Iterable[str]) -> int:
         return sum(bool(self._spelled.search(text.encode())) for text in texts)

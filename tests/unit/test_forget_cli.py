@@ -109,6 +109,8 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
         ({"conversationId": GONE.upper()}, 1),
         ({"conversationId": STAYS, "from": GONE}, 0),
         ({"note": f"9{GONE}9"}, 0),
+        ({"note": f"so\n{GONE} and\u00fc"}, 1),
+        ({"note": f"?id%3D{GONE}"}, 1),
     ],
 )
 def test_a_dead_letter_that_may_be_about_it_is_no_proof(
