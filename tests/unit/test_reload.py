@@ -123,6 +123,31 @@ def test_a_file_that_was_cut_off_changes_nothing(
     assert "gone" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('history.keep = "10d"', 'history.keep = "30d"'),
+        ("privacy.digests = false", "privacy.digests = true"),
+    ],
+)
+def test_a_field_that_has_its_default_now_is_not_lost(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    place = Place(tmp_path / "crm.toml", more=before)
+    with place.consumer, rules_reloaded(place.settings, place.consumer):
+        place.write("detail.n", more=after)
+        place.reload()
+        place.path.write_text(place.path.read_text().replace("presets = []", 'presets = ["auto"]'))
+        place.reload()
+
+
+def test_rules_that_move_into_a_file_of_their_own_are_not_lost(place: Place) -> None:
+    head, rule = place.path.read_text().split("[[rule]]")
+    (place.path.parent / "rules.toml").write_text(f"[[rule]]{rule}")
+    place.path.write_text(f'{head}\nrules = ["{place.path.parent}/rules.toml"]\n')
+    place.reload()
+
+
 def test_rules_that_are_gone_are_named(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.path.write_text(place.path.read_text().replace('name = "call"', 'name = "ring"'))
     place.reload()

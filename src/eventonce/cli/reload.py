@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from eventonce.cli.options import Settings
-from eventonce.config import FILE, Config
+from eventonce.config import FILE, Config, read
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.sinks import imported
@@ -45,7 +45,7 @@ def rules_reloaded(
             return
         try:
             after = settings.also(config=path).file
-            _check_whole(in_use, after)
+            _check_whole(in_use, after, read(path, ask=False).document.values if path else {})
             rules = after.ruleset(consumer.name)
         except EventonceError as error:
             log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
@@ -70,14 +70,17 @@ def rules_reloaded(
         yield
 
 
-def _check_whole(before: Config, after: Config) -> None:
+def _check_whole(before: Config, after: Config, written: Container[str]) -> None:
     """ConfigError for a file that lost what a running consumer has: it was read while somebody
-    wrote it, or was cut off. With other keys, events that took effect would run again."""
+    wrote it, or was cut off. With other keys, events that took effect would run again. `written`
+    are the names that stand in the file: what is there may have its default."""
     default = Config()
     lost = [
         f"`{name}`"
         for name in NEEDED
         if getattr(before, name) != getattr(default, name) == getattr(after, name)
+        # Rules may have moved into a file of their own.
+        and not (name in written or (name == "rule" and "rules" in written))
     ]
     if before.secrets and before.secrets[0] not in after.secrets:
         lost.append("the secret in use, the first of `secrets`")
