@@ -3,6 +3,7 @@ how many, and no content of an event."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Mapping
@@ -94,9 +95,14 @@ class Audit:
 
     def _append(self, data: bytes) -> None:
         try:
-            file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE)
+            file = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, MODE)
             try:
-                os.write(file, data)
+                size = os.fstat(file).st_size
+                if data and size and os.pread(file, 1, size - 1) != b"\n":
+                    # A full disk took a part of the line before.
+                    data = b"\n" + data
+                if os.write(file, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(file)
         except OSError as error:

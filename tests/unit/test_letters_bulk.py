@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import tracemalloc
@@ -198,3 +199,21 @@ def test_what_waits_for_a_confirmation_is_held_without_its_events(run: Run) -> N
     tracemalloc.stop()
     assert json.loads(dropped.out) == {"dropped": MANY + 1600}
     assert peak < 16_000_000
+
+
+def test_a_line_that_a_full_disk_cut_is_an_error_and_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    record = partial(
+        Audit(str(file)).record, "drop", id="1", who="ann", via="cli", selection="", counts={}
+    )
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:20]))
+        with pytest.raises(ConfigError, match=r"audit: .*audit\.jsonl cannot be written: No space"):
+            record(ended="begun")
+    record()
+    cut, whole = file.read_bytes().splitlines()
+    assert len(cut) == 20
+    assert json.loads(whole)["ended"] == "finished"
