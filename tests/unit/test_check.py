@@ -99,11 +99,6 @@ def check(run: Run) -> Run:
         ('[serve]\napi_keys = [" "]', "2: serve.api_keys: holds an empty text"),
         ('[serve]\napi_key_header = "a b"', "2: serve.api_key_header: is 'a b', which is no name"),
         ("[serve]\nport = 65536", "2: serve.port: expected 0 to 65535, not 65536"),
-        (
-            "[history]\nkeep = '30d'",
-            '1: history: nothing is kept without a store; write store = "sqlite:///history.db"',
-        ),
-        ("[history]\nmost = 5", "1: history: nothing is kept without a store"),
         ("history = 5", "1: history: expected a table, not a whole number"),
     ],
 )
@@ -123,7 +118,6 @@ def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, compl
         '[[sink]]\nto = "https://nowhere.invalid/x"\n[worker]\nqueue = "sqs://nowhere"\nwait = "5"',
         '[[sink]]\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
         '[[sink]]\nto = "json:nothing"',
-        "[history]\nstore = ''\nkeep = '7d'",
         "[history]\nkeep = '7d'\n[dashboard]\nlisten = 8090",
     ],
 )
@@ -303,6 +297,14 @@ def test_what_depends_on_the_machine_is_a_warning(
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
     monkeypatch.setenv("EVENTONCE_API_KEYS", "a-key")
     assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
+
+
+@pytest.mark.parametrize("text", ["keep = '7d'", "most = 5", "store = ''\nkeep = '7d'"])
+def test_a_history_without_a_store_is_a_warning(check: Run, text: str) -> None:
+    """`--dashboard` keeps one."""
+    found = check(f"[history]\n{text}")
+    assert found.code == 0
+    assert 'history: nothing is kept without a store or a dashboard; write store = "' in found.err
 
 
 def test_passwords_that_a_service_is_not_asked_for_are_passwords(check: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.config import Config, DashboardTable, Serve
+from eventonce.config import Config, DashboardTable, HistoryTable, Serve
 from eventonce.config.checks import Checks, check_values
 from eventonce.errors import ConfigError
 from eventonce.rules.tomltext import Place
@@ -68,6 +68,11 @@ def checks_of(*tables: str) -> Checks:
     return found
 
 
+NOT_KEPT: Final = (
+    'nothing is kept without a store or a dashboard; write store = "sqlite:///history.db"'
+)
+
+
 def warnings_of(config: Config) -> Iterator[str]:
     """The faults that depend on the machine: the commands refuse to start on one like this, and
     the consumer may run on another."""
@@ -86,6 +91,9 @@ def warnings_of(config: Config) -> Iterator[str]:
             check()
         except ConfigError as error:
             yield f"{place}{error}"
+    bare = config.history != HistoryTable() and not config.history.store
+    if bare and config.dashboard.listen == "":
+        yield f"history: {NOT_KEPT}"
 
 
 def with_environment(table: Serve) -> Serve:

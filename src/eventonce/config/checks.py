@@ -39,8 +39,6 @@ MOST_THREADS: Final = 1_000
 
 MOST_RECEIVERS: Final = 100
 
-NOT_KEPT: Final = 'nothing is kept without a store; write store = "sqlite:///history.db"'
-
 Checks = Mapping[Place, Callable[[Any], object]]
 """Checks by the place of a field: a function that raises ConfigError or ValueError for a wrong
 value."""
@@ -101,11 +99,6 @@ def _faults(reading: Reading, name: str | None, checks: Checks) -> Iterator[Faul
         yield Fault(("name",), said)
     if config.circular:
         yield Fault(("letters",), CIRCULAR)
-    given = reading.document.values.get("history")
-    # An empty store keeps none on purpose, and a dashboard begins one.
-    bare = isinstance(given, dict) and given and "store" not in given
-    if bare and config.dashboard.listen == "":
-        yield Fault(("history",), f"history: {NOT_KEPT}")
 
 
 def _wrong_values(config: Config, checks: Checks) -> Iterator[Fault]:
