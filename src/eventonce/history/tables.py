@@ -175,7 +175,7 @@ class Tables:
         """Of each minute and kind: these two, how many there are, and the time of their
         handlers."""
         latest: dict[Kind, tuple[list[int], str]] = {}
-        """The tally of each kind, with its type and source, which may have an id in them."""
+        """The tally of each kind, with its type, which may have the id of one event in it."""
         values: list[Any] = []
         """The values of all rows, row after row."""
         bare = not self._digests
@@ -231,7 +231,7 @@ class Tables:
         found = latest.get(kind)
         if found is None or found[0][0] != minute:
             number = self._kinds.get(kind) or self._numbered(kind, minute * MINUTE)
-            found = latest[kind] = [minute, number, 0, 0], " ".join(kind[-2:])
+            found = latest[kind] = [minute, number, 0, 0], kind[-2]
             tallies.append(found[0])
         return found
 
