@@ -131,6 +131,8 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The form of the envelope: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
     headers: Mapping[str, str] = NO_HEADERS
     """The HTTP headers it came with, names in lower case; empty for other transports."""
+    _number: int | None = None
+    """Which of the equal events of one HTTP request it is, if there are several events in it."""
     envelope_raw: bytes | msgspec.Raw | None = None
     """The JSON of the envelope where it lies inside `raw`; None where it is `raw`."""
     own_org: str = ""
@@ -142,8 +144,6 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Where it came in, such as `sqs:NAME`; empty where what brought it does not say."""
     receives: int = 0
     """How often the queue has delivered it by now; 0 where nobody counts."""
-    _number: int | None = None
-    """Which of the equal events of one HTTP request it is, if there are several events in it."""
     _part: str = ""
     """The part as the event itself brings it: a dead letter keeps it."""
     _detail: Any = msgspec.UNSET

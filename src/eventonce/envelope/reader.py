@@ -88,11 +88,6 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
                 envelope.replay,
                 "eventbridge",
                 headers,
-                None,
-                "",
-                "",
-                "",
-                0,
                 number,
             )
     except (ValueError, RecursionError):
