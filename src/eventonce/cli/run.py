@@ -151,7 +151,7 @@ def run(
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
             notice(ALL_IGNORED)
-        failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts)
+        failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts, report)
         if report.unfinished:
             # A handler that still runs in this process would go on while the process ends.
             _end(FAILED)
@@ -160,13 +160,16 @@ def run(
     return FAILED if failed else 0
 
 
-def _is_wanting(source: FileSource, counts: Counter[str]) -> bool:
-    """Whether some event was given up or not read."""
+def _is_wanting(source: FileSource, counts: Counter[str], report: ExitReport) -> bool:
+    """Whether some event was given up, not read, or taken by no sink although it must be."""
+    if report.unhandled:
+        notice(f"{counted(report.unhandled, 'event')} failed, because no sink takes the type")
     if not source.ended:
         notice("not all events were read; the same command continues where this one ended")
     if source.unread:
         notice(source.unread)
-    return not source.ended or bool(source.unread) or bool(counts.keys() & DEAD_LETTERS)
+    kept = bool(counts.keys() & DEAD_LETTERS)
+    return not source.ended or bool(source.unread) or kept or bool(report.unhandled)
 
 
 def _from_queue(asked: WorkerTable) -> Source:

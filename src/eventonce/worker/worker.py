@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from itertools import count
 from math import inf
 from sys import maxsize
 from typing import Any, Final
@@ -88,6 +89,9 @@ class ExitReport(msgspec.Struct, frozen=True):
     """Events still in work when the time to drain was over: they are freed, and come again."""
     error: BaseException | None = None
     """The reason of the end, where nobody asked for it."""
+    unhandled: int = 0
+    """Events that no handler takes and that failed for it; they stay in the files of their
+    source."""
 
 
 class Worker:
@@ -114,6 +118,7 @@ class Worker:
         self._context = copy_context()
         self._context.run(INSIDE.set, True)
         self._draining = False
+        self._unhandled = count()
 
     def run(self) -> ExitReport:
         """Work until the end."""
@@ -124,7 +129,7 @@ class Worker:
         news = self._threads.news()
         if isinstance(news, Asked):
             log.info("ending: %s", news.why)
-            return ExitReport(self._drain())
+            return ExitReport(self._drain(), unhandled=next(self._unhandled))
         # An error of eventonce says everything; a defect needs its traceback.
         defect = None if isinstance(news.error, EventonceError) else news.error
         log.error("ending: %s died: %s", news.name, news.error, exc_info=defect)
@@ -227,6 +232,11 @@ class Worker:
             elif outcome.key:
                 self._store.heard()
         if outcome.ack:
+            return 0.0
+        if self._source.hold == inf and not ticket.runs and outcome.error is None:
+            # This process has no handler for it, however often a source that ends with the process
+            # brings it again; the file keeps it.
+            next(self._unhandled)
             return 0.0
         if ticket.cancelled and all(run.job is None for run in ticket.runs):
             return NOT_BEGUN

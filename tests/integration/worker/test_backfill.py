@@ -73,6 +73,21 @@ def test_what_fails_is_tried_again_and_what_cannot_succeed_makes_the_run_fail(si
     assert sorted(site.notes()) == ["ran 1", "ran 2"]
 
 
+def test_an_event_that_no_sink_takes_fails_and_does_not_hold_up_the_end(site: Site) -> None:
+    site.configure("plain", queue="")
+    file = site.folder / "eventonce.toml"
+    file.write_text(
+        'unhandled = "fail"\n'
+        + file.read_text().replace('to = "noting:plain"', 'to = "noting:plain"\nmatch = "other"')
+    )
+    capture = site.folder / "capture.jsonl"
+    capture.write_text("\n".join([event(1), event(2), event(3).replace('"number"', '"other"')]))
+    code, said = finished(site.start("--from", str(capture), "--json"))
+    assert code == 1, said
+    assert _summary(said) == {"done": 1, "failed": 2, "unfinished": 0}
+    assert "2 events failed, because no sink takes the type" in said
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "code", "said"),
     [
