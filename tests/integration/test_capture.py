@@ -115,7 +115,7 @@ def test_a_capture_goes_on_where_it_ended(run: Run, own: str, here: Path) -> Non
     assert numbers(here) == [0, 1, 2]
     assert "goes on after 2 events" in result.err
     assert "3 since the capture began" in result.err
-    assert "next: eventonce diagnose capture.jsonl.zst" in result.err
+    assert "eventonce diagnose capture.jsonl.zst" in result.err
     assert run("diagnose", "capture.jsonl.zst").code == 0
 
 
