@@ -13,6 +13,7 @@ from eventonce.core.ports import StoreAdmin
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration, duration_text
+from eventonce.runtime.beside import PATIENCE, Beside
 
 LOOK_INTERVAL: Final = 3_600.0
 """Seconds between two looks of a process."""
@@ -26,10 +27,6 @@ MOST: Final = 1_000_000
 
 LETTERS_AT_ONCE: Final = 100
 """Dead letters that are dropped in one call."""
-
-PATIENCE: Final = 2.0
-"""Seconds that the end of a process, or of an invocation, waits for a look or a sweep under way:
-what is left is dropped later."""
 
 
 def kept_for(name: str, keep: float | str | None) -> int | None:
@@ -127,7 +124,8 @@ class Retention:
         self.told: Callable[[int], None] = lambda _: None
         """Told how many were dropped, to count them."""
         self._due = -inf
-        self._thread: Thread | None = None
+        self._beside = Beside("retention", self.look, daemon=True)
+        self.wait = self._beside.wait
 
     def look_if_due(self) -> None:
         """Begin a look, an hour after the last one."""
@@ -135,13 +133,7 @@ class Retention:
         if now < self._due:
             return
         self._due = now + LOOK_INTERVAL
-        thread = Thread(target=self.look, name="eventonce-retention", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            log().warning("dead letters: no look for old ones in this hour: %s", error)
-        else:
-            self._thread = thread
+        self._beside.begin()
 
     def look(self) -> int:
         """Drop what is too old; answers how many dead letters that were. A store that is away is
@@ -160,10 +152,3 @@ class Retention:
                 duration_text(self._keep),
             )
         return dropped
-
-    def wait(self) -> None:
-        """Wait for a look under way, once: the process may stop after this. One that takes longer
-        goes on while there is work."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(PATIENCE)
