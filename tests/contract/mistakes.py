@@ -21,7 +21,7 @@ from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Stats
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
+from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
 from tests.contract.bent import Judge, Settle
 from tests.contract.elsewhere import TextbookStore, TextbookTransaction
 
@@ -40,6 +40,7 @@ class BentStore:
         self.lock = threading.RLock()
         self.inner = MemoryStore()
         self.records: dict[bytes, Record] = self.inner._records
+        self.named: list[str] = []
         admin = (
             "show forget clear_results sweep stats close put_letters letters letter drop_letters"
         )
@@ -256,6 +257,31 @@ def first_letters(store: BentStore, consumer: str | None = None) -> Iterator[Let
 
 def no_stats(store: BentStore) -> Stats:
     return Stats(records=0, letters=0)
+
+
+def names(store: BentStore) -> list[str]:
+    """No mistake, for those beside it."""
+    return list(store.named)
+
+
+def add_name_again(store: BentStore, name: str) -> None:
+    store.named = [*store.named, name]
+
+
+def add_name_as_a_record(store: BentStore, name: str) -> None:
+    store.named = list(dict.fromkeys([*store.named, name]))
+    store.records[name.encode()] = Record(expires=MAX_ORDER)
+
+
+def torn_add_name(store: BentStore, name: str) -> None:
+    known = store.named
+    time.sleep(0.01)
+    store.named = list(dict.fromkeys([*known, name]))
+
+
+def sweep_of_names(store: BentStore, limit: int = 10_000, now: int = 0) -> int:
+    store.named = []
+    return store.inner.sweep(limit, now)
 
 
 def deferred(path: Path) -> TextbookStore:

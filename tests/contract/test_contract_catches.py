@@ -130,6 +130,18 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
     (bent(sweep=mistakes.sweep_of_all), admin.a_sweep_goes_through_everything_in_small_steps),
     (bent(sweep=mistakes.sweep_of_the_held), law.every_answer_is_the_laws),
     (bent(stats=mistakes.no_stats), admin.stats_count_records_and_letters),
+    *(
+        (bent(names=mistakes.names, **mistake), admin.names_are_kept_once_beside_the_records)
+        for mistake in (
+            {"add_name": mistakes.add_name_again},
+            {"add_name": mistakes.add_name_as_a_record},
+            {"add_name": mistakes.torn_add_name, "sweep": mistakes.sweep_of_names},
+        )
+    ),
+    (
+        bent(names=mistakes.names, add_name=mistakes.torn_add_name),
+        admin.names_that_are_added_at_the_same_moment_are_all_kept,
+    ),
     (
         textbook(mistakes.settling_nothing),
         transactions.a_completion_commits_with_the_callers_writes,

@@ -131,6 +131,8 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, nam
     claim = fact(*new_keys(1))
     (run,) = poor.claim([claim])
     assert poor.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
+    poor.add_name("crm")
+    assert poor.names() == ["crm"]
     assert poor.sweep() == 0
     poor.close()
     cluster.execute('DROP OWNED BY "poor-one"')

@@ -50,6 +50,8 @@ def _everything(store: RedisStore) -> None:
         ]
         assert store.settle(ended) == ["kept", "kept"]
     assert store.letter("none") is None
+    store.add_name("crm")
+    assert store.names() == ["crm"]
     assert store.create() == store.migrate() == []
     assert store.sweep() == 0
     assert not [it for it in store.check() if not it.fine and "restart" not in it.what]

@@ -19,6 +19,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
 from eventonce.cli.output import table
+from eventonce.runtime import beside
 from eventonce.sending import Outgoing, RefusedCopy, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
 from tests.unit.made import classic
@@ -57,15 +58,28 @@ def test_show_finds_an_event_under_the_names_it_can_know_and_says_which(run: Run
     assert (shown["name"], shown["is"]) == ("mine", "done")
 
 
-def test_show_names_what_it_tried_where_it_finds_nothing(run: Run) -> None:
+def test_show_finds_an_event_under_a_name_that_only_the_store_has(run: Run) -> None:
+    settle("crm-x", 1, lambda _: None)
+    Path("eventonce.toml").write_text(RULE)
+    Path("event.json").write_text(json.dumps(event(1)))
+    found = run("show", "event.json", "--store", STORE)
+    assert ": done under the name 'crm-x'" in found.out
+
+
+def test_show_names_what_it_tried_where_it_finds_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "LONGEST_NAME", 5)
     settle("hidden", 1, print)
     settle("crm", 2, reject)
+    for number in range(3, 13):
+        settle(f"n{number}", number, lambda _: None)
     Path("eventonce.toml").write_text(RULE)
     Path("event.json").write_text(json.dumps(event(1)))
     missed = run("show", "event.json", "--name", "typo", "--store", STORE)
     assert missed.code == 1
-    assert "under the names 'typo', 'default', 'crm'" in missed.err
-    assert "--name" in missed.err
+    assert "under the names 'typo', 'default', 'crm', 'n10', " in missed.err
+    assert "'n6' and 3 more; if its consumer has another name, give it: --name" in missed.err
     assert run("show", "event.json", "--name", "hidden", "--store", STORE).code == 0
 
 

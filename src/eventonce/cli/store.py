@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +30,7 @@ from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.config.checks import check_values
 from eventonce.core.ledger import Record
-from eventonce.core.ports import Finding, StoreAdmin, StoreSchema
+from eventonce.core.ports import Finding, StoreAdmin, StoreNames, StoreSchema
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.history import Search
@@ -45,6 +45,9 @@ Told = TypeVar("Told")
 
 COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
+
+NAMES_TOLD: Final = 10
+"""Names that a line tells of those that were tried."""
 
 SWEEP_STEP: Final = 10_000
 """Records that one call looks at, between two updates of the progress bar."""
@@ -148,9 +151,9 @@ def stats(settings: Settings, *, as_json: bool) -> None:
 def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> int:
     """Show the record of a KEY in hexadecimal, or of the event in FILE (- is stdin).
 
-    The consumer's name is part of every key, and a store keeps no list of names: an event is
-    looked for under --name or the file's name, then under the names that the history or dead
-    letters have, and under `default`. With a history, it tells what was decided, too.
+    The consumer's name is part of every key: an event is looked for under --name or the file's
+    name, then under the names that the history, the store or dead letters have, and under
+    `default`. With a history, it tells what was decided, too.
     """
     check_values(settings.file, "history", "privacy")
     event = event_in(what)
@@ -188,13 +191,17 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
 
 
 def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterator[str]:
-    """The names that can be known, the consumer's own first, then those of the history; dead
-    letters are read if needed."""
+    """The names that can be known, the consumer's own first, then those of the history; if needed,
+    the store is asked for those that it keeps, and then dead letters are read."""
     in_file = settings.in_file.name or DEFAULT_NAME
     own = [settings.file.name or DEFAULT_NAME, in_file, *met, DEFAULT_NAME]
-    others = (letter.consumer for letter in opened.letters())
+    places: Sequence[Callable[[], Iterable[str]]] = (
+        lambda: own,
+        opened.names if isinstance(opened, StoreNames) else list,
+        lambda: (letter.consumer for letter in opened.letters()),
+    )
     seen: set[str] = set()
-    for name in chain(own, others):
+    for name in chain.from_iterable(ask() for ask in places):
         if name not in seen:
             seen.add(name)
             yield name
@@ -221,7 +228,9 @@ def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
 
 
 def _under(names: Sequence[str]) -> str:
-    return f"under the {'name' if len(names) == 1 else 'names'} {', '.join(map(repr, names))}"
+    shown = ", ".join(map(repr, names[:NAMES_TOLD]))
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return f"under the {'name' if len(names) == 1 else 'names'} {shown}{more}"
 
 
 def event_in(what: str) -> Event | None:

@@ -169,6 +169,24 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
+class StoreNames(Protocol):
+    """A store that keeps the names of the consumers that use it, so that `eventonce show` finds an
+    event whoever ran it. A store need not: events of other names are then found by `--name`.
+
+    Each consumer asks and adds once a process, after its first batch and in a thread of its own.
+    The names are counted as no records, and no sweep drops them.
+    """
+
+    def names(self) -> list[str]:
+        """The names that were added, in any order; none where nothing was."""
+        ...
+
+    def add_name(self, name: str) -> None:
+        """Keep this name; one that is already there is kept once."""
+        ...
+
+
+@runtime_checkable
 class StoreSchema(Protocol):
     """A store that must be made before it can be used: a table, a schema."""
 

@@ -171,7 +171,10 @@ class SealedStore:
         self.sealer = sealer
         self._results = _Results(sealer)
         # Attributes of its own: a protocol does not see what `__getattr__` gives.
-        for name in ("drop_letters", "sweep", "forget", "clear_results", "stats", "close"):
+        for name in (
+            *("drop_letters", "sweep", "forget", "clear_results", "stats", "close"),
+            *("names", "add_name"),
+        ):
             if hasattr(store, name):
                 setattr(self, name, getattr(store, name))
         if hasattr(store, "transaction"):

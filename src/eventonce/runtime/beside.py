@@ -1,4 +1,5 @@
-"""The work of a consumer beside its batches, in a thread that no batch waits for."""
+"""The work of a consumer beside its batches: its thread, and the work that all have, which is to
+keep the consumer's name in the store."""
 
 from __future__ import annotations
 
@@ -6,11 +7,19 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Final
 
+from eventonce.core.ports import StoreNames
 from eventonce.log import log
 
 PATIENCE: Final = 2.0
 """Seconds that the end of a process, or of an invocation, waits for work under way: what is left is
 done later."""
+
+MOST_NAMES: Final = 256
+"""Names that a store keeps: a program that makes names up does not fill it. `show` tries them all,
+and DynamoDB has room for so many of the longest in one item."""
+
+LONGEST_NAME: Final = 256
+"""Characters of a name that is kept."""
 
 
 class Beside:
@@ -39,3 +48,17 @@ class Beside:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(PATIENCE)
+
+
+def keep_name(store: StoreNames, name: str) -> None:
+    """Keep the consumer's name in the store, unless it is there, which is one request. No event
+    depends on it: a store that refuses is left alone until the next process asks."""
+    try:
+        known = store.names()
+        if name not in known:
+            if len(known) >= MOST_NAMES or len(name) > LONGEST_NAME:
+                log().debug("the name %.80r is not kept in the store, which has enough", name)
+            else:
+                store.add_name(name)
+    except Exception as error:  # noqa: BLE001  a store of anybody's
+        log().debug("the name %.80r is not kept in the store: %s", name, error)

@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from eventonce.arguments import check_function, check_iterable
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
-from eventonce.core.ports import LetterSink, Observer, Store, Transactional
+from eventonce.core.ports import LetterSink, Observer, Store, StoreNames, Transactional
 from eventonce.core.routing import Route, Routes
 from eventonce.errors import ConfigError
 from eventonce.log import log
+from eventonce.runtime.beside import Beside, keep_name
 from eventonce.runtime.brief_results import BriefResults
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
@@ -71,6 +72,11 @@ class Runtime:
         """Drops old dead letters, where they are not kept for ever."""
         self.tracer: Tracer | None = None
         self.transactions = store if isinstance(store, Transactional) else None
+        self._unnamed = isinstance(store, StoreNames)
+        """Whether the store has yet to be told the consumer's name."""
+        # The end of a program waits for it: many a program has one batch, and closes nothing.
+        work = partial(keep_name, cast("StoreNames", store), name)
+        self._naming = Beside("names", work, daemon=False)
         self._closing: list[Callable[[], None]] = []
 
     def keep_brief_results(self) -> None:
@@ -141,6 +147,9 @@ class Runtime:
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
         """Tell the observers, with the seconds since then; gives the outcomes back. The log is told
         of the first event of a type that no handler takes."""
+        if self._unnamed:
+            self._unnamed = False
+            self._naming.begin()
         if self.retention is not None:
             self.retention.look_if_due()
         for outcome in outcomes:
@@ -165,7 +174,8 @@ class Runtime:
 
     def flush(self) -> None:
         """Have the observers write what they hold back, as far as they can; and wait for a look
-        for old dead letters."""
+        for old dead letters, and for the consumer's name to be kept."""
+        self._naming.wait()
         if self.retention is not None:
             self.retention.wait()
         for observer in self.observers:
@@ -201,6 +211,7 @@ class Runtime:
         if "awaiting" in self.__dict__:
             self.awaiting.close()
         self.gate.close()
+        self._naming.wait()
         if self.retention is not None:
             self.retention.wait()
         while self._closing:

@@ -31,6 +31,9 @@ LETTER: Final = "letter:"
 PART: Final = "part:"
 """The beginnings of the keys of dead letters, and of the further parts of large ones."""
 
+NAMES: Final = "names"
+"""The key of the item that has the names of the consumers as the digests of a record."""
+
 KEY: Final = "eventHash"
 EXPIRY: Final = "expiration"
 """The names in the table that the tutorials make, so that it can be used as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from eventonce.arguments import check_keys
@@ -14,11 +15,11 @@ from eventonce.core.ports import Finding, Stats
 from eventonce.errors import EventonceError, StoreError, StoreUnavailable
 from eventonce.stores.dynamodb import admin
 from eventonce.stores.dynamodb import letters as dead_letters
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY, Delete, Seen, name_of
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY, NAMES, Delete, Item, Seen, name_of
 from eventonce.stores.dynamodb.optimistic import NEW, Contended, Decided, Ground, decide
 from eventonce.stores.dynamodb.table import Done, ServiceClock, Table
 from eventonce.stores.dynamodb.uri import check_client, check_layout, check_table, read, table_ref
-from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
+from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
 
 LARGEST_RESULT: Final = 400_000
 """Bytes of a result: DynamoDB keeps 409,600 of one item, and the rest of a record is a few."""
@@ -159,14 +160,17 @@ class DynamoDBStore:
 
     def show(self, key: bytes) -> Record | None:
         check_keys([key])
-        name = name_of(key)
-        item = self._table.read([name])[name]
-        if isinstance(item, EventonceError):
-            raise item
+        item = self._read(name_of(key))
         if item is None:
             return None
         record = self._table.layout.seen(item).record
         return record if ledger.lives(record, self._table.clock.now()) else None
+
+    def _read(self, name: str) -> Item | None:
+        item = self._table.read([name])[name]
+        if isinstance(item, EventonceError):
+            raise item
+        return item
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         dead_letters.put(self._table, letters)
@@ -197,27 +201,50 @@ class DynamoDBStore:
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
-        asks = [(name_of(key), None, None) for key in keys]
-        for name, _, _ in asks:
+        names = [name_of(key) for key in keys]
+        for name in names:
             self._grants.pop(name, None)
-        cleared = 0
-        for (name, _, _), answer in zip(asks, decide(self._table, _clear, asks, None), strict=True):
+        return sum(self._change(names, ledger.without_result))
+
+    def names(self) -> list[str]:
+        item = self._read(NAMES)
+        kept = () if item is None else self._table.layout.seen(item).record.digests
+        return [name.decode() for name in kept]
+
+    def add_name(self, name: str) -> None:
+        self._change([NAMES], partial(_with_name, name.encode()))
+
+    def _change(
+        self,
+        names: Sequence[str],
+        change: Callable[[Record | None], Record | None],
+    ) -> list[bool]:
+        """Change these items, each as it is now; answers whether there was something to change."""
+
+        def law(record: Record | None, _: None, __: int) -> tuple[bool, Record | None]:
+            changed = change(record)
+            return changed is not None, changed
+
+        asks = [(name, None, None) for name in names]
+        answers = []
+        for name, answer in zip(names, decide(self._table, law, asks, None), strict=True):
             if isinstance(answer, EventonceError):
                 raise answer
             if isinstance(answer, Contended):
                 raise StoreUnavailable(
-                    f"{self._table.ref}: others keep changing {name}; clear its result again"
+                    f"{self._table.ref}: others keep changing {name}; change it again"
                 )
-            cleared += answer.answer
-        return cleared
+            answers.append(answer.answer)
+        return answers
 
     def stats(self) -> Stats:
         """Records and bytes as DescribeTable has them, up to six hours old; dead letters as of
         now."""
         described = self._table.call("describe_table", TableName=self._table.ref.table)["Table"]
         count = dead_letters.count(self._table)
+        others = count + (self._read(NAMES) is not None)
         return Stats(
-            records=max(0, described.get("ItemCount", 0) - count),
+            records=max(0, described.get("ItemCount", 0) - others),
             letters=count,
             bytes=described.get("TableSizeBytes"),
         )
@@ -235,9 +262,10 @@ class DynamoDBStore:
         self._table.close()
 
 
-def _clear(record: Record | None, _: None, __: int) -> tuple[bool, Record | None]:
-    cleared = ledger.without_result(record)
-    return cleared is not None, cleared
+def _with_name(name: bytes, record: Record | None) -> Record | None:
+    known = () if record is None else record.digests
+    # Without an end, so that the table's TTL leaves it.
+    return None if name in known else Record(expires=MAX_ORDER, digests=(*known, name))
 
 
 def _may_be_new(claim: Claim) -> bool:

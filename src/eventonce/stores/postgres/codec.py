@@ -190,13 +190,18 @@ def letter_row(letter: Letter) -> Row:
 
 def letter(row: Row) -> Letter:
     """The dead letter of a row."""
-    names = (column.decode("utf-8", "surrogatepass") for column in row[:5])
-    return Letter(*names, *row[5:])
+    texts: Iterator[Any] = map(read_text, row[:5])
+    return Letter(*texts, *row[5:])
 
 
 def text(string: str) -> bytes:
     """Text as bytes, of every string there is: half a surrogate pair too."""
     return string.encode("utf-8", "surrogatepass")
+
+
+def read_text(column: bytes) -> str:
+    """The string that `text` made these bytes of."""
+    return column.decode("utf-8", "surrogatepass")
 
 
 def unfit(claim: Claim) -> StoreError | None:

@@ -79,6 +79,18 @@ cleared AS (
 )
 SELECT count(*) FROM cleared
 
+-- name: names
+-- The row under the key `names` is no record: its digests are the names of the consumers, and it
+-- never expires. A table of its own would be missing from older schemas, and its rights with it.
+SELECT unnest(digests) FROM eventonce.records WHERE key = 'names'
+
+-- name: add_name
+INSERT INTO eventonce.records AS r (token, expires, done, key, digests)
+VALUES (0, 9007199254740992, true, 'names', ARRAY[%s::bytea])
+ON CONFLICT (key) DO UPDATE SET digests = r.digests || excluded.digests
+WHERE NOT r.digests @> excluded.digests
+RETURNING token
+
 -- name: stats
 -- A million records are counted in a tenth of a second; of more the server's estimate will do.
 SELECT
@@ -87,7 +99,9 @@ SELECT
     pg_total_relation_size('eventonce.records') + pg_total_relation_size('eventonce.letters')
 FROM
     (
-        SELECT count(*) FROM (SELECT 1 FROM eventonce.records LIMIT 1000000) AS r
+        SELECT count(*) FROM (
+            SELECT 1 FROM eventonce.records WHERE key <> 'names' LIMIT 1000000
+        ) AS r
     ) AS c (counted),
     (
         SELECT reltuples::bigint FROM pg_class WHERE oid = 'eventonce.records'::regclass

@@ -222,6 +222,13 @@ class PostgresStore:
         check_keys(keys)
         return self._count(self._queries.clear_results, list(keys))
 
+    def names(self) -> list[str]:
+        rows = self._connections.ask(self._queries.names)
+        return [codec.read_text(name) for (name,) in rows]
+
+    def add_name(self, name: str) -> None:
+        self._connections.ask(self._queries.add_name, codec.text(name))
+
     def stats(self) -> Stats:
         ((records, letters, size),) = self._connections.ask(self._queries.stats)
         return Stats(records=records, letters=letters, bytes=size)
@@ -347,6 +354,8 @@ class Queries(msgspec.Struct, frozen=True):
     sweep: bytes
     forget: bytes
     clear_results: bytes
+    names: bytes
+    add_name: bytes
     stats: bytes
 
 

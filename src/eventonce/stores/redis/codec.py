@@ -53,6 +53,7 @@ class Keys:
         self.letters = f"{prefix}:{{letters}}".encode()
         self.letters_by_time = f"{prefix}:{{letters}}:places".encode()
         self.letters_slot = key_slot(self.letters)
+        self.names = f"{prefix}:{{letters}}:names".encode()
 
     def of(self, keys: Iterable[bytes]) -> list[bytes]:
         """The names of the records of these facts and states."""

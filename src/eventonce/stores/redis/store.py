@@ -248,6 +248,14 @@ class RedisStore:
                     yield letter
             start = b"(" + page[-1]
 
+    def names(self) -> list[str]:
+        kept = self._of_letters(b"ZRANGEBYLEX", self._keys.names, b"-", b"+")
+        return [name.decode() for name in kept]
+
+    def add_name(self, name: str) -> None:
+        # A sorted set, because a user may write one already, for dead letters.
+        self._of_letters(b"ZADD", self._keys.names, b"0", name.encode())
+
     def _of_letters(self, *words: bytes) -> Any:
         return self._one(Command(words, self._keys.letters_slot))
 

@@ -435,3 +435,21 @@ def drop_letters(connection: sqlite3.Connection, ids: Sequence[str], before: int
         "DELETE FROM eventonce_letters WHERE id = ?1 AND (?2 IS NULL OR at < ?2)",
         [(each, before) for each in ids],
     ).rowcount
+
+
+def names(connection: sqlite3.Connection) -> list[str]:
+    """The names of the consumers that use the file."""
+    ours = "SELECT 1 FROM sqlite_master WHERE name = 'eventonce_names'"
+    if connection.execute(ours).fetchone() is None:
+        return []
+    return [name for (name,) in connection.execute("SELECT name FROM eventonce_names")]
+
+
+def add_name(connection: sqlite3.Connection, name: str) -> None:
+    """Keep this name. The table is made for the first one: older releases work without it."""
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS eventonce_names (name TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID"
+    )
+    connection.execute(
+        "INSERT INTO eventonce_names (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
+    )

@@ -181,6 +181,12 @@ class SQLiteStore:
         self.empty_log()
         return cleared
 
+    def names(self) -> list[str]:
+        return self._connections.read(queries.names)
+
+    def add_name(self, name: str) -> None:
+        self._connections.write(lambda connection: queries.add_name(connection, name))
+
     def empty_log(self) -> None:
         """Take what was deleted out of the log, unless somebody reads or writes for long."""
         self._connections.read(scrubbing.empty_log)

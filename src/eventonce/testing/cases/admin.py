@@ -1,19 +1,22 @@
 """Away from the hot path: records shown, forgotten, swept and counted; letters each kept once,
-whole, and read oldest first."""
+whole, and read oldest first; names of consumers."""
 
 from __future__ import annotations
 
 import random
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from threading import Barrier
 from typing import Final
 from unittest import SkipTest
 
 from msgspec.structs import replace
 
 from eventonce.core import ledger
-from eventonce.core.ports import Store
+from eventonce.core.ports import Store, StoreNames
 from eventonce.testing.cases.samples import (
+    DAY,
     EPOCH,
     EVERY_BYTE,
     SECOND,
@@ -154,6 +157,48 @@ def _complete(store: Store, claims: list[Claim]) -> None:
     runs = store.claim(claims, now=EPOCH)
     ended = settlements(claims, runs)
     assert store.settle(ended, now=EPOCH) == ["kept"] * len(claims)
+
+
+def names_are_kept_once_beside_the_records(factory: StoreFactory) -> None:
+    """In every handle, and for good: they are no records, and no sweep drops them."""
+    name = new_consumer()
+    names = [name, f"{name} 'é\N{ALARM CLOCK}%", name[:-1]]
+    with opened(factory) as store:
+        admin, listed = admin_of(store), _with_names(store)
+        before = admin.stats().records
+        assert name not in listed.names()
+        for one in (*names, name):
+            listed.add_name(one)
+        if factory.counts:
+            assert admin.stats().records == before
+        admin.sweep(now=EPOCH + 10_000 * DAY)
+    with opened(factory) as store:
+        found = _with_names(store).names()
+        assert sorted(one for one in found if one.startswith(name[:-1])) == sorted(names)
+
+
+def names_that_are_added_at_the_same_moment_are_all_kept(factory: StoreFactory) -> None:
+    """By handles of their own, as many processes begin at once."""
+    names = [new_consumer() for _ in range(8)]
+    together = Barrier(len(names))
+
+    def add(name: str) -> None:
+        with opened(factory) as store:
+            listed = _with_names(store)
+            together.wait()
+            listed.add_name(name)
+
+    with opened(factory) as store:
+        listed = _with_names(store)
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(add, names))
+        assert sorted(set(listed.names()) & {*names}) == sorted(names)
+
+
+def _with_names(store: Store) -> StoreNames:
+    if not isinstance(store, StoreNames):
+        raise SkipTest("the store keeps no names")
+    return store
 
 
 MANY: Final = 1_200

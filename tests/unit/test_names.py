@@ -1,0 +1,200 @@
+"""The store learns the names of its consumers, beside the work and at nobody's cost."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from inspect import getattr_static
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer
+from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.privacy import SealedStore, Sealer
+from eventonce.runtime import beside
+from eventonce.runtime.beside import keep_name
+from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
+from tests.helpers import PATIENCE, call, ruled
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is kept before a test goes on, however busy the machine is."""
+    monkeypatch.setattr(beside, "PATIENCE", PATIENCE)
+
+
+class Listed(MemoryStore):
+    """A memory store with names, whose calls for these another sees first."""
+
+    def __init__(self, look: Callable[[str], object] = lambda _: None) -> None:
+        super().__init__()
+        self.look = look
+        self.kept: list[str] = []
+        self.calls: list[str] = []
+
+    def names(self) -> list[str]:
+        self.calls.append("names")
+        self.look("names")
+        return self.kept
+
+    def add_name(self, name: str) -> None:
+        self.calls.append("add_name")
+        self.look("add_name")
+        self.kept.append(name)
+
+
+def consumer(store: Any, name: str = "crm-x", **given: Any) -> Consumer:
+    return Consumer(store, name=name, rules=ruled(), handler=lambda _: None, **given)
+
+
+def run(store: Any, numbers: Sequence[int] = (1,), **given: Any) -> None:
+    with consumer(store, **given) as one:
+        for number in numbers:
+            assert [it.ack for it in one.process([call(number)])] == [True]
+
+
+def test_a_process_asks_once_and_adds_what_is_not_there() -> None:
+    store = Listed()
+    assert store.calls == []
+    run(store, range(3))
+    assert store.calls == ["names", "add_name"]
+    run(store, range(3))
+    assert store.calls == ["names", "add_name", "names"]
+    assert store.kept == ["crm-x"]
+
+
+def test_nothing_is_asked_before_the_first_batch() -> None:
+    store = Listed()
+    with consumer(store):
+        pass
+    assert store.calls == []
+
+
+def test_one_invocation_of_lambda_waits_for_it_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float | None] = []
+
+    class Watched(Thread):
+        def join(self, timeout: float | None = None) -> None:
+            waits.append(timeout)
+            super().join(timeout)
+
+    monkeypatch.setattr(beside, "Thread", Watched)
+    store = Listed()
+    with consumer(store) as one:
+        for number in range(3):
+            one.process([call(number)])
+            one.runtime.flush()
+            assert store.kept == ["crm-x"]
+            assert waits == [PATIENCE]
+
+
+def test_no_batch_waits_for_it() -> None:
+    asked, go_on = Event(), Event()
+
+    def hold(_: str) -> None:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+
+    store = Listed(hold)
+    with consumer(store) as one:
+        for number in range(3):
+            assert one.process([call(number)])[0].status == "done"
+        assert asked.wait(PATIENCE)
+        assert store.kept == []
+        go_on.set()
+    assert store.kept == ["crm-x"]
+
+
+@pytest.mark.parametrize("verb", ["names", "add_name"])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("away"), ConfigError("no right"), KeyError("defect")]
+)
+def test_a_store_that_refuses_harms_no_event_and_is_left_alone(
+    verb: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(called: str) -> None:
+        if called == verb:
+            raise error
+
+    store = Listed(refuse)
+    with caplog.at_level(logging.DEBUG, "eventonce"):
+        run(store, range(3))
+    (record,) = [it for it in caplog.records if "crm-x" in it.message]
+    assert record.levelno == logging.DEBUG
+    assert store.calls.count("names") == 1
+
+
+def test_no_thread_costs_no_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoThread(Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(beside, "Thread", NoThread)
+    run(Listed(), range(3))
+    assert caplog.messages == [
+        "names: not now, for no thread could be started: can't start new thread"
+    ]
+
+
+def test_a_program_that_makes_names_up_does_not_fill_the_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Listed()
+    with caplog.at_level(logging.DEBUG, "eventonce"):
+        keep_name(store, "x" * (beside.LONGEST_NAME + 1))
+        for number in range(beside.MOST_NAMES + 5):
+            keep_name(store, f"crm-{number}")
+    assert store.kept == [f"crm-{number}" for number in range(beside.MOST_NAMES)]
+    assert len(caplog.records) == 6
+    keep_name(store, "crm-7")
+    assert len(caplog.records) == 6
+
+
+def test_a_store_without_names_is_used_as_before() -> None:
+    run(MemoryStore())
+
+
+def test_the_name_of_a_store_behind_a_seal_is_in_clear(tmp_path: Path) -> None:
+    path = tmp_path / "eventonce.db"
+    run(SQLiteStore(path), sealing_keys=["00" * 32])
+    # Python 3.12 sees no more of an object where a protocol is asked for.
+    sealed = SealedStore(Listed(), Sealer(["00" * 32]))
+    assert getattr_static(sealed, "names")
+    assert getattr_static(sealed, "add_name")
+    store = SQLiteStore(path)
+    assert store.names() == ["crm-x"]
+    store.close()
+
+
+PROGRAM = """
+import sys
+from eventonce import Consumer
+consumer = Consumer(sys.argv[1], name="crm-x", handler=lambda job: None)
+consumer.process([{"id": "1", "source": "s", "detail-type": "call", "detail": {}}])
+"""
+
+
+def test_a_program_of_one_batch_that_closes_nothing_leaves_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "eventonce.db"
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, f"sqlite:///{path}"], check=True, timeout=PATIENCE
+    )
+    store = SQLiteStore(path)
+    assert store.names() == ["crm-x"]
+    store.close()
+
+
+def test_a_file_without_names_has_none(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "eventonce.db")
+    assert store.names() == []
+    store.close()
