@@ -29,11 +29,12 @@ def tag(name: str, /, *inside: object, **attributes: object) -> Html:
     """An element; whatever is inside and is no `Html` is escaped, and `None` is left out.
 
     An attribute is written with `-` for `_`, and `class_` as `class`; one that is None or False is
-    left out, and one that is True has no value.
+    left out, and one that is True has no value. The `value` of a field is sent back by its form,
+    and keeps its control characters.
     """
     told = "".join(
         f" {word.rstrip('_').replace('_', '-')}"
-        + ("" if value is True else f'="{escape(printable(_plain(value)))}"')
+        + ("" if value is True else f'="{escape(_attribute(word, _plain(value)))}"')
         for word, value in attributes.items()
         if value is not None and value is not False
     )
@@ -97,6 +98,11 @@ def printable(text: str) -> str:
     return "".join(
         sign if sign.isprintable() or sign in KEPT else repr(sign)[1:-1] for sign in text
     )
+
+
+def _attribute(word: str, text: str) -> str:
+    # A page is UTF-8, which has no lone surrogates.
+    return text.encode(errors="replace").decode() if word == "value" else printable(text)
 
 
 def _plain(value: object) -> str:

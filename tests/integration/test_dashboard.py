@@ -318,6 +318,21 @@ def test_every_filter_of_the_search_filters(browser: Browser, site: Site) -> Non
         assert not said
 
 
+def test_signs_that_nobody_sees_are_found_as_often_as_they_are_asked_for(
+    browser: Browser, site: Site
+) -> None:
+    with opened(browser, site, "/search") as (page, _, said):
+        page.locator("details summary").first.click()
+        page.locator("input[name=type]").fill(HOSTILE)
+        for _ in range(2):
+            with page.expect_navigation():
+                page.get_by_role("button", name="Search").click()
+            assert page.locator("input[name=type]").input_value() == HOSTILE
+            expect(page.locator("tbody tr").nth(1)).to_be_visible()
+        assert "\u202e" not in page.locator("main").inner_text()
+        assert not said
+
+
 def test_a_call_is_followed_through_its_copies_to_its_dead_letter(
     browser: Browser, site: Site
 ) -> None:

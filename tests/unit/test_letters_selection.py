@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from eventonce.letters import groups
 from eventonce.letters.groups import grouped
 from eventonce.letters.reasons import LONGEST_REASON, group_of, normalised
-from eventonce.letters.selection import Selection
+from eventonce.letters.selection import Selection, quoted
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Letter, Status
-from tests.helpers import Run, call
+from tests.helpers import PATIENCE, Run, call
 
 AT = 1_700_000_000_123
 
@@ -77,6 +78,22 @@ def test_a_selection_and_its_command_line_select_the_same(
     Path("eventonce.toml").write_text('store = "sqlite:///store.db"\n')
     listed = run("letters", "list", "--json", *shlex.split(selection.text()))
     assert [int(one["id"][:4]) for one in listed.documents] == numbers
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_bash_takes_a_quoted_word_as_it_was(locale: str) -> None:
+    words = ["\u202egnp.exe", "a\nb\tc", "\x1b[31m'\\n", "\u00a0", "\u200b7", "é\u2028\x7f", "$x !"]
+    shown = " ".join(map(quoted, words))
+    assert shown.isprintable()
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {shown}"],
+        env={"LC_ALL": locale},
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert said.stdout.decode().split("\0")[:-1] == words
+    assert quoted("a\0b") == "$'a\ufffdb'", "no word can have NUL"
 
 
 @pytest.mark.parametrize(

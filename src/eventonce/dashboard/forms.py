@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from eventonce.markup import Html, tag
+
+AROUND: Final = " \t\r\n"
+"""Signs that come along when a text is copied; any other one may be what is searched for."""
+
+
+def typed(fields: Mapping[str, str], name: str) -> str:
+    """The text of a field as it was typed, without the spaces around it; empty for none."""
+    return fields.get(name, "").strip(AROUND)
 
 
 def field(name: str, value: str, hint: str | None = None) -> Html:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from eventonce.clock import wall_clock
+from eventonce.dashboard.forms import typed
 from eventonce.letters.selection import Selection
 from eventonce.letters.sources import STORE
 from eventonce.rules.instants import asked
@@ -37,9 +38,9 @@ class LetterQuery:
         the id of a conversation."""
         names = ("id", "consumer", *FILTERS, "since", "until", "from")
         self.fields = {
-            name: given[name].strip()
+            name: value
             for name in names
-            if name in given and (given[name].strip() or name == "consumer")
+            if name in given and ((value := typed(given, name)) or name == "consumer")
         }
         """The fields that were given."""
         id_ = self.fields.get("id")

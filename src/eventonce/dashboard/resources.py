@@ -3,7 +3,6 @@ calls here may block."""
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from eventonce.errors import ConfigError
 from eventonce.history import History
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection, unnaming
+from eventonce.letters.selection import Selection, quoted, unnaming
 from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.privacy import Sealer
 from eventonce.stores.probe import PROBE
@@ -156,8 +155,8 @@ class Resources:
             told += self._redrive_options
         # What follows the two dashes is no option.
         at = words.index("--") if "--" in words else len(words)
-        quoted = [shlex.quote(word) for word in words]
-        return " ".join(["eventonce", *quoted[:at], *told, *quoted[at:]])
+        shown = [quoted(word) for word in words]
+        return " ".join(["eventonce", *shown[:at], *told, *shown[at:]])
 
     def close(self) -> None:
         """Close what was opened here."""

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
+from eventonce.dashboard.forms import typed
 from eventonce.history import Search
 from eventonce.history.tables import SAME_ID
 from eventonce.rules.instants import asked
@@ -63,7 +64,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
 def read(request: Request) -> SearchQuery:
     """The search of a query."""
     params = request.query_params
-    given = {name: value for name in TEXTS if (value := params.get(name, "").strip())}
+    given = {name: value for name in TEXTS if (value := typed(params, name))}
     fields: dict[str, Any] = {}
     fault = ""
     for name, value in given.items():

@@ -105,7 +105,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
 
     def text(self, *, source: str | None = None, limit: int | None = None) -> str:
         """The arguments as a shell takes them."""
-        return shlex.join(self.arguments(source=source, limit=limit))
+        return " ".join(map(quoted, self.arguments(source=source, limit=limit)))
 
     def scope(self, *, source: str | None = None, limit: int | None = None) -> str:
         """The same for a line that stays, such as one of the audit: without the id of the
@@ -120,6 +120,23 @@ def event_of(letter: Letter) -> Event | None:
         return envelope.read(letter.event, max_bytes=max(1, len(letter.event)) * 4)
     except EnvelopeError:
         return None
+
+
+def quoted(word: str) -> str:
+    """The word as bash and zsh take it, in signs that can be seen and copied. A control character
+    stands as its bytes, in octal: by its number a shell finds it in some locales alone. No word can
+    have NUL, for which a history keeps U+FFFD."""
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = [
+        one if one.isprintable() and one not in "\\'" else _octal(one)
+        for one in word.replace("\0", "\ufffd")
+    ]
+    return f"$'{''.join(shown)}'"
+
+
+def _octal(sign: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in sign.encode(errors="surrogateescape"))
 
 
 def moment(at: int) -> str:
