@@ -178,15 +178,15 @@ def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
             asked.http.auth = httpx.BasicAuth(*AUTH)
 
 
-def test_the_dead_letters_of_all_consumers_have_no_command_that_means_those_of_one() -> None:
+def test_the_dead_letters_of_all_consumers_have_a_command_that_means_all() -> None:
     other = letter(99, consumer="billing")
     store = store_of(*LETTERS, other)
     with asking(Resources(lambda: store, name="crm")) as asked:
         for path in ("/letters", "/letters/drop"):
-            assert "eventonce letters" in asked.get(f"{path}?consumer=crm").text
+            assert "--name=crm" in asked.get(f"{path}?consumer=crm").text
             shown = asked.get(f"{path}?consumer=").text
             assert "31\u00a0dead letters" in shown
-            assert "eventonce letters" not in shown
+            assert "--all-consumers" in shown
         one = asked.get(f"/letters/one?id={other.id}").text
         (group,) = re.findall('href="(/letters[?][^"]*group=[^"]*)"', one)
         assert "1\u00a0dead letter<" in asked.get(group.replace("&amp;", "&")).text

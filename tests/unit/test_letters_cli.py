@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
+from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import ManualClock
 from tests.helpers import Run, call, reject
 from tests.unit.test_letters import CALL
+from tests.unit.test_letters_selection import letter
 
 START = 1_700_000_000_000
 """In 2023: the command line goes by the machine's clock, for which this must be long ago."""
@@ -142,6 +146,33 @@ def test_an_export_says_how_many_it_wrote(run: Run) -> None:
     exported = run("export", "--status", "dead", "-o", "dead.jsonl", "--json")
     assert json.loads(exported.err) == {"exported": 2}
     assert len(Path("dead.jsonl").read_bytes().splitlines()) == 2
+
+
+def test_a_dry_run_of_an_export_counts_and_writes_nothing(run: Run) -> None:
+    sealer = Sealer([base64.b64encode(bytes(32)).decode()])
+    with closing(SQLiteStore("store.db")) as store:
+        SealedStore(store, sealer).put_letters([letter(1, rule="call")])
+    dry = run("export", "--dry-run", "-o", "out.jsonl")
+    assert (dry.code, dry.out) == (1, "3 dead letters would be exported\n")
+    assert "1 dead letter not opened: `letters list` names the keys" in dry.err
+    (document,) = run("export", "--dry-run", "--json").documents
+    assert document == {"would_export": 3, "sealed": 1}
+    assert run("export", "--dry-run", "--status", "invalid").code == 0
+    assert not Path("out.jsonl").exists()
+    exported = run("export", "-o", "out.jsonl")
+    assert (exported.code, len(Path("out.jsonl").read_bytes().splitlines())) == (1, 3)
+
+
+def test_letters_of_all_consumers_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SQLiteStore("store.db")) as store:
+        store.put_letters([letter(1, rule="agent", consumer="billing")])
+    assert sorted(listed(run)) == ["call", "invalid", "other"]
+    assert sorted(listed(run, "--all-consumers")) == ["agent", "call", "invalid", "other"]
+    both = run("list", "--all-consumers", "--name", "billing")
+    assert (both.code, "--all-consumers all of them" in both.err) == (2, True)
+    monkeypatch.setenv("EVENTONCE_NAME", "billing")
+    assert listed(run) == ["agent"]
+    assert len(listed(run, "--all-consumers")) == 4
 
 
 def test_a_dry_run_lists_what_would_run_and_runs_nothing(run: Run) -> None:
@@ -272,6 +303,7 @@ def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> 
     [
         (("--handler", "owned:consumer", "--store", "sqlite:///store.db"), "remove --store"),
         (("--handler", "owned:nothing"), "neither a function nor a Consumer"),
+        (("--handler", "owned:consumer", "--all-consumers"), "remove --all-consumers"),
     ],
 )
 def test_a_handler_that_cannot_run_them_is_refused_before_any_is_run(

@@ -65,6 +65,7 @@ LETTERS = [
         (Selection(until=AT + 3), [1, 2]),
         (Selection(since=AT + 2, until=AT + 5, rule="call"), [3, 4]),
         (Selection(until=0), []),
+        (Selection(consumer="crm", reason="answer for 17"), [6]),
     ],
     ids=str,
 )
@@ -75,7 +76,7 @@ def test_a_selection_and_its_command_line_select_the_same(
     store = SQLiteStore("store.db")
     store.put_letters(LETTERS)
     store.close()
-    Path("eventonce.toml").write_text('store = "sqlite:///store.db"\n')
+    Path("eventonce.toml").write_text('store = "sqlite:///store.db"\nname = "billing"\n')
     listed = run("letters", "list", "--json", *shlex.split(selection.text()))
     assert [int(one["id"][:4]) for one in listed.documents] == numbers
 

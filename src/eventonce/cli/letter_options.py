@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from eventonce.audit import Audit, user
 from eventonce.aws.dlq import Held
@@ -27,7 +28,7 @@ from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection, unnaming
+from eventonce.letters.selection import ALL_CONSUMERS, Selection, unnaming
 from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
 from eventonce.sinks import imported
 
@@ -39,6 +40,7 @@ class Chosen(msgspec.Struct):
     selection: Selection
     source: str | None
     limit: int | None
+    all_consumers: bool
 
     def open(self, *, to_change: bool = False, own: Consumer | None = None) -> LetterSource:
         """The place that `--from` or the file names, or else the store. If `own` is to run the
@@ -47,6 +49,11 @@ class Chosen(msgspec.Struct):
         if own is not None:
             if name not in (None, own.name):
                 raise ConfigError(f"--handler: {own.name!r} cannot run dead letters of {name!r}")
+            if self.all_consumers:
+                raise ConfigError(
+                    f"--handler: {own.name!r} cannot run dead letters of others; remove "
+                    f"{ALL_CONSUMERS}"
+                )
             consumer = own.name
             self.selection = msgspec.structs.replace(self.selection, consumer=consumer)
         where = self.source or self.settings.file.letters or STORE
@@ -109,17 +116,27 @@ def selects(function: Any) -> Any:
     """Give a command the arguments and options of a `Selection`."""
 
     @wraps(function)
-    def command(settings: Settings, source: str | None, limit: int | None, **given: Any) -> Any:
+    def command(
+        settings: Settings,
+        source: str | None,
+        limit: int | None,
+        *,
+        all_consumers: bool,
+        **given: Any,
+    ) -> Any:
+        named = click.get_current_context().get_parameter_source("name")
+        if all_consumers and named is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--name selects one consumer, and {ALL_CONSUMERS} all of them")
         check_values(settings.file, "history", "privacy")
         fields = {name: given.pop(name) for name in Selection.__struct_fields__ if name in given}
         secrets = settings.file.secret_bytes
         selection = Selection(
-            consumer=settings.file.name or None,
+            consumer=None if all_consumers else settings.file.name or None,
             group_of=grouping(secrets),
             unnamed=unnaming(secrets),
             **fields,
         )
-        return function(Chosen(settings, selection, source, limit), **given)
+        return function(Chosen(settings, selection, source, limit, all_consumers), **given)
 
     return options(
         click.argument("ids", nargs=-1, callback=filled),
@@ -158,6 +175,11 @@ def selects(function: Any) -> Any:
             callback=instant,
             metavar="TIME",
             help="Only dead letters before TIME (UTC).",
+        ),
+        click.option(
+            ALL_CONSUMERS,
+            is_flag=True,
+            help="Dead letters of all consumers, not of the file's `name` alone.",
         ),
         click.option(
             "--limit",

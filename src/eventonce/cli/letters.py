@@ -123,10 +123,21 @@ def show_letters(chosen: Chosen, *, as_json: bool) -> int:
 @click.option(
     "-o", "--output", type=PrivateFile("wb"), default="-", help="A file instead of stdout."
 )
+@click.option("--dry-run", is_flag=True, help="Only count whose events would be written.")
 @json_option
-def export_letters(chosen: Chosen, output: BinaryIO, *, as_json: bool) -> int:
+def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: bool) -> int:
     """Write the events of dead letters as JSON Lines. The dead letters stay."""
     with chosen.open() as place:
+        if dry_run:
+            looking = Progress()
+            for _ in bulk.export(chosen.batches(place, looking), looking):
+                pass
+            many, sealed = looking.counts["exported"], looking.counts[bulk.SEALED]
+            text = f"{counted(many, 'dead letter')} would be exported"
+            emit({"would_export": many, bulk.SEALED: sealed}, text, as_json=as_json)
+            return chosen.end(place, looking, as_json=as_json) or _unopened(
+                looking, as_json=as_json
+            )
         # What is written to a terminal is shown there already.
         with chosen.acting("export", shown=not output.isatty()) as progress:
             output.writelines(bulk.export(chosen.batches(place, progress), progress))

@@ -138,10 +138,7 @@ class Resources:
     def letters_command(
         self, *words: str, selection: Selection, from_queue: bool, limit: int | None = None
     ) -> str:
-        """The command line about the same dead letters; empty if there is none: without a name, a
-        command means those of the file's `name`, and not those of all."""
-        if selection.consumer is None and self.name:
-            return ""
+        """The command line about the same dead letters."""
         source = self.source(from_queue=from_queue)
         return self.command("letters", *words, *selection.arguments(source=source, limit=limit))
 

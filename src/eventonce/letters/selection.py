@@ -19,6 +19,9 @@ from eventonce.types import Event, Letter
 
 _LATEST: Final = 1 << 62
 
+ALL_CONSUMERS: Final = "--all-consumers"
+"""The option that selects the dead letters of all consumers."""
+
 
 def unnaming(secrets: Sequence[bytes]) -> Callable[[str], str]:
     """A function from the id of a conversation to the digest that stands for it where the id itself
@@ -101,7 +104,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
         }
         # With a sign between them, because a value may begin with a dash.
         given = [f"{name}={value}" for name, value in named.items() if value is not None]
-        return [*given, *(["--", *self.ids] if self.ids else [])]
+        # Without a name, a command means the consumer of the file.
+        whose = [ALL_CONSUMERS] if self.consumer is None else []
+        return [*whose, *given, *(["--", *self.ids] if self.ids else [])]
 
     def text(self, *, source: str | None = None, limit: int | None = None) -> str:
         """The arguments as a shell takes them."""

@@ -105,8 +105,7 @@ async def dry_run(request: Request) -> Response:
         ),
     )
     limit = ["--limit", str(forecast.total)] if forecast.total else []
-    dry = [] if kind == "export" else ["--dry-run"]
-    command = command_about(context, chosen, kind, *dry, *limit)
+    command = command_about(context, chosen, kind, "--dry-run", *limit)
     return await framed(request, View(f"{kind.capitalize()}: dry run", body, command, live="/live"))
 
 
