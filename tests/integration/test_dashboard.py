@@ -372,7 +372,7 @@ def test_the_command_is_copied(browser: Browser, site: Site) -> None:
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == page.locator("#command").inner_text()
-        assert copied.startswith("eventonce stats --store")
+        assert copied.startswith("eventonce stats --config")
         assert not said
 
 

@@ -107,13 +107,13 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
             assert refused.status_code == 409
             assert "cannot run dead letters of billing: redrive them there" in refused.text
             assert asked.post("/letters/redrive", consumer="billing", limit="9").status_code == 409
-            shown = asked.get("/letters/redrive").text
-            assert "eventonce letters" not in shown, "no command has this handler"
+            assert "eventonce letters redrive --dry-run" in asked.get("/letters/redrive").text
             assert (
                 asked.done("/letters/redrive", consumer="", limit="99") == "{'done': 30} finished"
             )
             (action,) = asked.app.state.context.actions.latest()
-            assert "Which: <bdi>--name=crm</bdi>" in asked.get(f"/actions/{action.id}").text
+            page = asked.get(f"/actions/{action.id}").text
+            assert "eventonce letters redrive --name=crm --limit=99" in page
     assert len(set(ran)) == 30
     assert [one.consumer for one in store.letters()] == ["billing"]
 

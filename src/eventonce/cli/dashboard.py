@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.consumer import Consumer
 from eventonce.core.masking import may_hold_secret
 from eventonce.letters.runners import Runners
+from eventonce.letters.selection import quoted
 
 LISTEN: Final = "8090"
 
@@ -147,7 +147,6 @@ def _listening(
 
     file = settings.file
     own = consumer if runners is None else runners.own
-    options = _options(settings)
     resources = Resources(
         settings.open_store if own is None else lambda: own.admin,
         name=own.name if own is not None else file.name,
@@ -160,9 +159,8 @@ def _listening(
         letters=file.letters,
         sealer=settings.sealer,
         audit=file.audit,
-        redrive_options=["--handler", shlex.quote(handler)] if handler is not None else [],
-        store_options=options["store_options"],
-        history_options=options["history_options"],
+        redrive_options=["--handler", quoted(handler)] if handler is not None else [],
+        **_options(settings),
     )
     with closing(resources), server.listen(said) as listening:
         app = pages(resources, file.dashboard)
@@ -171,14 +169,14 @@ def _listening(
 
 
 def _options(settings: Settings) -> dict[str, list[str]]:
-    """The options that name the same store and history in another command, as a shell takes them:
-    what the file or the environment says needs none."""
-    file = ["--config", shlex.quote(str(settings.path))] if settings.path is not None else []
+    """The options that name the same file, store and history in another command, as a shell takes
+    them: what the file or the environment says needs none."""
     history = settings.file.history.store
     given = history if history != settings.in_file.history.store else None
     return {
-        "store_options": [*file, *_option("store", "store", settings.given_store)],
-        "history_options": [*file, *_option("history", "uri", given)],
+        "config_options": ["--config", quoted(str(settings.path))] if settings.path else [],
+        "store_options": _option("store", "store", settings.given_store),
+        "history_options": _option("history", "uri", given),
     }
 
 
@@ -188,4 +186,4 @@ def _option(name: str, parameter: str, uri: str | None) -> list[str]:
         return []
     # A shell refuses a variable that is not set: without it, another store would be meant.
     variable = f'"${{EVENTONCE_{name.upper()}:?}}"'
-    return [f"--{name}", variable if may_hold_secret(uri) else shlex.quote(uri)]
+    return [f"--{name}", variable if may_hold_secret(uri) else quoted(uri)]

@@ -44,7 +44,8 @@ class Resources:
         letters: str = "",
         sealer: Sealer | None = None,
         audit: str = "",
-        redrive_options: Sequence[str] | None = None,
+        config_options: Sequence[str] = (),
+        redrive_options: Sequence[str] = (),
         store_options: Sequence[str] = (),
         history_options: Sequence[str] = (),
     ) -> None:
@@ -53,9 +54,9 @@ class Resources:
         `state` are those of the worker or receiver of this process, None elsewhere. `runners` run
         dead letters again: without them the consumer does, or nothing. `letters` is the queue of
         dead letters, empty for none, and `sealer` opens what is sealed there. `audit` is the file
-        for audit lines, empty for the log alone. The options name the same store, the same history
-        and the handler of a redrive, each word as a shell takes it; None if no command has that
-        handler."""
+        for audit lines, empty for the log alone. The options name the same file of settings, the
+        same store, the same history and the handler of a redrive in a command, each word as a shell
+        takes it."""
         self.name = name
         self.group_of = grouping(secrets)
         """From the reason of a dead letter to the id of its group."""
@@ -72,6 +73,7 @@ class Resources:
         self.letters = letters
         self.audit = audit
         self._sealer = sealer
+        self._config_options = config_options
         self._redrive_options = redrive_options
         self._store_options = store_options
         self._history_options = history_options
@@ -143,12 +145,11 @@ class Resources:
         return self.command("letters", *words, *selection.arguments(source=source, limit=limit))
 
     def command(self, *words: str) -> str:
-        """A command line about the same store and history, as a shell takes it; empty if there is
-        none: without its handler a redrive would write the events to stdout, and drop them."""
-        told = [*(self._history_options if words[0] == "history" else self._store_options)]
+        """A command line about the same settings, store and history, as a shell takes it."""
+        # These two look into files that the settings name.
+        options = {"history": self._history_options, "audit": (), "shadow": ()}
+        told = [*self._config_options, *options.get(words[0], self._store_options)]
         if words[:2] == ("letters", "redrive"):
-            if self._redrive_options is None:
-                return ""
             told += self._redrive_options
         # What follows the two dashes is no option.
         at = words.index("--") if "--" in words else len(words)

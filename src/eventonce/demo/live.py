@@ -3,7 +3,6 @@ for a while, so that dead letters arise; then it is mended, and a redrive succee
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-from eventonce import presets
-from eventonce.config import Config
-from eventonce.consumer import Consumer
+import msgspec
+from msgspec.structs import replace
+
+from eventonce.config import load
 from eventonce.dashboard import Resources
 from eventonce.demo import SCENARIO, deliveries
 from eventonce.history import History
-from eventonce.letters.runners import Runners
+from eventonce.letters.selection import quoted
 from eventonce.sources import FileSource
 from eventonce.study.simulate import Scenario
 from eventonce.types import Job, Outcome
@@ -37,6 +37,23 @@ MENDED_AFTER: Final = 120
 
 SLOW: Final = 60
 """One call of so many takes two seconds, so that its lease is seen."""
+
+SETTINGS: Final = """\
+store = "sqlite:///{folder}/demo.db"
+name = "demo"
+presets = ["genesys"]
+audit = "{folder}/audit.jsonl"
+
+[override]
+attempts = 2
+
+[history]
+store = "sqlite:///{folder}/history.db"
+
+[[sink]]
+to = "eventonce.demo.live:write"
+"""
+"""The file of settings by which commands find what the dashboard shows."""
 
 BROKEN: Final = "v2.detail.events."
 """The beginning of the types whose part of the CRM breaks."""
@@ -71,6 +88,12 @@ class CRM:
         self.given_up += sum(one.status == "dead" for one in outcomes)
 
 
+def write(job: Job) -> None:
+    """The handler for a command in a shell. The CRM breaks in the process of the demo alone: this
+    one takes every call."""
+    CRM().write(job)
+
+
 class Played(NamedTuple):
     """What the demo runs."""
 
@@ -85,12 +108,13 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
     capture = folder / "day.jsonl"
     with capture.open("wb") as file:
         file.writelines(one.line + b"\n" for one in deliveries(scenario))
-    store, history = f"sqlite:///{folder}/demo.db", f"sqlite:///{folder}/history.db"
+    settings = folder / "eventonce.toml"
+    settings.write_text(SETTINGS.format(folder=msgspec.json.encode(str(folder)).decode()[1:-1]))
+    config = load(settings)
     crm = CRM()
-    rules = presets.overridden(presets.resolve("genesys"), attempts=2)
     with (
-        Consumer(store, name="demo", rules=rules) as consumer,
-        History(history, worker="demo-worker") as kept,
+        replace(config, sink=[]).consumer() as consumer,
+        History(config.history.store, worker="demo-worker") as kept,
     ):
         consumer.on()(crm.write)
         consumer.observers += [crm, kept.observer(consumer.name, "file")]
@@ -99,13 +123,11 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
         resources = Resources(
             lambda: consumer.store,
             name=consumer.name,
-            history=history,
+            history=config.history.store,
             consumer=consumer,
             state=worker.state,
-            runners=Runners(Config(), lambda: consumer.store, own=consumer),
-            audit=str(folder / "audit.jsonl"),
-            store_options=["--store", shlex.quote(store)],
-            history_options=["--history", shlex.quote(history)],
+            audit=config.audit,
+            config_options=["--config", quoted(str(settings))],
         )
         try:
             yield Played(worker, resources, crm)
