@@ -16,7 +16,7 @@ from eventonce import Consumer, Job, Rule, presets
 from eventonce.aws import lambda_handler
 from eventonce.errors import ConfigError
 from eventonce.history import History, Search
-from eventonce.runtime.shadow import ShadowLine, line_of, shadow_observer
+from eventonce.runtime.shadow import NO_RECORD, ShadowLine, line_of, shadow_observer
 from eventonce.study.page.shadowed import shadow_page
 from eventonce.study.shadow import ENOUGH, shadow_report
 from tests.helpers import Run
@@ -233,6 +233,15 @@ def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     assert "another transport id" in Path("report.html").read_text()
     (document,) = run("shadow", "report", "shadow.jsonl", "--json").documents
     assert (document["safe"], document["drops"], document["events"]) == (False, 1, 3)
+    assert run("shadow", "report", "--json").documents == [document], "the record of the file"
+
+
+def test_without_a_record_the_command_says_how_to_have_one(run: Run) -> None:
+    without = run("shadow", "report")
+    assert (without.code, NO_RECORD in without.err) == (2, True)
+    Path("eventonce.toml").write_text(CONFIG)
+    early = run("shadow", "report")
+    assert (early.code, "shadow.jsonl does not exist yet" in early.err) == (2, True)
 
 
 @pytest.mark.parametrize("digests", [True, False])

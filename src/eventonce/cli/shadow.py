@@ -8,11 +8,13 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli.options import CapturePath, html_option, json_option
+from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import check_files, counted, emit, table
 from eventonce.cli.report import say_passed_over, typed
+from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
+from eventonce.runtime.shadow import NO_RECORD, NOT_BEGUN
 from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study.page.shadowed import changes, shadow_page
@@ -25,16 +27,20 @@ def shadow() -> None:
 
 
 @shadow.command()
-@click.argument("records", nargs=-1, required=True, type=CapturePath())
+@click.argument("records", nargs=-1, type=CapturePath())
 @html_option
+@with_settings("config")
 @json_option
-def report(records: tuple[Place, ...], page_file: Path | None, *, as_json: bool) -> int:
+def report(
+    settings: Settings, records: tuple[Place, ...], page_file: Path | None, *, as_json: bool
+) -> int:
     """Say what rules in shadow mode would have dropped, by the RECORDS that `shadow_log` names:
     files, folders or s3://bucket/prefix, those of all workers together; or exports of the log of a
-    function.
+    function. Without RECORDS it is the record that `shadow_log` of the file names.
 
     The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
     """
+    records = records or (_record_of(settings.file),)
     check_files(records, page_file)
     say_passed_over(records, as_json=as_json)
     unread: list[str] = []
@@ -46,6 +52,15 @@ def report(records: tuple[Place, ...], page_file: Path | None, *, as_json: bool)
     if unread:
         raise ConfigError("; ".join(unread))
     return 0 if found.safe else FAILED
+
+
+def _record_of(file: Config) -> Path:
+    if not file.shadow_log:
+        raise ConfigError(NO_RECORD)
+    path = Path(file.shadow_log)
+    if not path.exists():
+        raise ConfigError(NOT_BEGUN.format(path=path))
+    return path
 
 
 def _text(found: ShadowReport) -> str:

@@ -32,6 +32,15 @@ GUARD: Final = "guard"
 """The field of a handler's result that says what the guard of the user did."""
 
 
+NO_RECORD: Final = (
+    "No record of shadow mode is kept. A rule with shadow = true runs every event, and the file "
+    'that shadow_log of eventonce.toml names, such as shadow_log = "shadow.jsonl", records what '
+    "the rule would have dropped."
+)
+
+NOT_BEGUN: Final = "{path} does not exist yet: nothing was decided in shadow mode"
+
+
 class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event under a rule in shadow mode, as it is recorded; nothing of its content."""
 

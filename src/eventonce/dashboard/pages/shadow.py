@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.snapshots import Shared
 from eventonce.errors import ConfigError
 from eventonce.markup import Html, joined, lead, tag
+from eventonce.runtime.shadow import NO_RECORD, NOT_BEGUN
 
 REPORT_PATIENCE: Final = 20.0
 """Seconds that a report may take: it counts all lines of the record."""
@@ -21,19 +21,14 @@ REPORT_PATIENCE: Final = 20.0
 REPORT_INTERVAL: Final = 30.0
 """Seconds for which a report is shown to all who ask."""
 
-NO_RECORD: Final = (
-    "No record of shadow mode is kept. A rule with shadow = true runs every event, and the file "
-    'that shadow_log of eventonce.toml names, such as shadow_log = "shadow.jsonl", records what '
-    "the rule would have dropped."
-)
-
 
 async def page(request: Request) -> Response:
     """The report on the record, and whether it is safe to switch on."""
     context = context_of(request)
     path = context.resources.shadow_log
+    command = context.resources.command("shadow", "report")
     if not path:
-        view = View("Shadow mode", tag("p", NO_RECORD, class_="note"), live="/live")
+        view = View("Shadow mode", tag("p", NO_RECORD, class_="note"), command, live="/live")
         return await framed(request, view)
 
     async def ask() -> Html:
@@ -42,7 +37,6 @@ async def page(request: Request) -> Response:
     if context.shadow is None:
         context.shadow = Shared(ask, REPORT_INTERVAL)
     body = await context.shadow.get()
-    command = shlex.join(["eventonce", "shadow", "report", path])
     return await framed(request, View("Shadow mode", body, command, live="/live"))
 
 
@@ -53,6 +47,6 @@ def _report(path: Path) -> Html:
     from eventonce.study.shadow import shadow_report  # noqa: PLC0415
 
     if not path.exists():
-        raise ConfigError(f"{path} does not exist yet: nothing was decided in shadow mode")
+        raise ConfigError(NOT_BEGUN.format(path=path))
     found = shadow_report(Capture([path], unread=[]))
     return joined(tag("p", lead(sentence(found)), class_="lead"), shadow_page(found).sections)
