@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from getpass import getuser
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -21,6 +22,11 @@ MODE: Final = 0o600
 BEGUN: Final = "begun"
 """Stands in place of the end in the first line of an action. An action without a second line was
 killed, or is under way."""
+
+NO_AUDIT: Final = (
+    "No file keeps the audit: actions are told in the log eventonce.audit alone. Name a file in "
+    'eventonce.toml: audit = "audit.jsonl"'
+)
 
 log = logging.getLogger("eventonce.audit")
 
@@ -40,6 +46,33 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     ended: str
     """`begun`, `finished`, `not finished` and why, `stopped`, or the error that ended it."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One action as the audit has it."""
+
+    first: Line
+    """The line of its begin, or that of its end where the begin is in another file."""
+    last: Line | None
+    """The line of its end; None where it has none."""
+
+
+def recorded(path: Path) -> tuple[list[Recorded], int]:
+    """The actions of an audit file in the order in which they began, and how many lines are none:
+    a full disk cuts a line off."""
+    found: dict[str, Recorded] = {}
+    broken = 0
+    with path.open("rb") as file:
+        for text in filter(bytes.strip, file):
+            try:
+                line = msgspec.json.decode(text, type=Line)
+            except (msgspec.MsgspecError, ValueError):
+                broken += 1
+                continue
+            begun = found.get(line.id)
+            last = None if line.ended == BEGUN else line
+            found[line.id] = Recorded(begun.first if begun is not None else line, last)
+    return list(found.values()), broken
 
 
 class Audit:

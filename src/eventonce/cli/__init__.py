@@ -62,6 +62,7 @@ GROUPS: Final = {
         "history": "Tell what was decided about a conversation or an event, and why.",
         "show": "Show the record of an event.",
         "letters": "List, group, show, export, redrive and drop dead letters.",
+        "audit": "Tell who redrove, dropped, exported or erased what, and how it ended.",
         "sweep": "Delete expired records and old dead letters.",
         "forget": "Delete the record of an event, or all that is kept about a conversation.",
     },

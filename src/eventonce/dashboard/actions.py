@@ -113,6 +113,8 @@ class Actions:
     """The actions of one dashboard."""
 
     def __init__(self, resources: Resources) -> None:
+        self.since: Final = wall_clock()
+        """The moment before the first of them."""
         self._resources = resources
         self._lock = threading.Lock()
         self._room = ExportRoom()

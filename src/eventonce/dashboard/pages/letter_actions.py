@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from eventonce.audit import Audit
+from eventonce.audit import NO_AUDIT, Audit
 from eventonce.clock import wall_clock
 from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import person_of
@@ -135,21 +135,20 @@ async def act(request: Request) -> Response:
 async def action(request: Request) -> Response:
     """One action: how far it is, and the button that stops it or downloads its file."""
     context, found = context_of(request), _action(request)
-    command, which, letters = "", None, "/letters"
+    command, letters = context.resources.command("audit", found.id), "/letters"
+    without = tag("p", NO_AUDIT, class_="note") if not context.resources.audit else None
     # What was searched for in a reason may be what is masked elsewhere.
     if person_of(request).sees_values:
         command = context.resources.letters_command(
             found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
         )
-        letters = _same_filter(found.selection, from_queue=found.from_queue)
-        if not command:
-            which = tag("p", "Which: ", data(_selected(found)), class_="note")
+        letters, without = _same_filter(found.selection, from_queue=found.from_queue), None
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
-        which,
         tag("div", _summary(found), sse_swap="progress"),
         tag("div", _button(request, found), sse_swap="button"),
         tag("p", tag("a", "Dead letters", href=letters), class_="note"),
+        without,
     )
     title = found.kind.capitalize()
     return await framed(request, View(title, body, command, live=f"/live/actions/{found.id}"))
@@ -201,7 +200,7 @@ async def download(request: Request) -> Response:
 
 async def actions(request: Request) -> Response:
     """The latest actions."""
-    sees = person_of(request).sees_values
+    context, sees = context_of(request), person_of(request).sees_values
     rows = [
         (
             tag("a", when(one.began), href=f"/actions/{one.id}"),
@@ -209,23 +208,23 @@ async def actions(request: Request) -> Response:
             one.who,
             one.state,
             one.progress.done,
-            data(_selected(one) if sees else "masked"),
+            data(one.selection.text() if sees else "masked"),
         )
-        for one in context_of(request).actions.latest()
+        for one in context.actions.latest()
     ]
     head = ("began", "action", "who", "state", "dead letters", "which")
     none = tag("p", "There were none since the dashboard started.", class_="note")
-    kept = tag("p", _kept(context_of(request)), class_="note")
+    kept = tag("p", _kept(context), class_="note")
     body = joined(table(head, rows) if rows else none, kept)
-    return await framed(request, View("Actions", body, live="/live"))
+    since = f"--since={moment(context.actions.since)}"
+    command = context.resources.command("audit", since)
+    return await framed(request, View("Actions", body, command, live="/live"))
 
 
 def _kept(context: Context) -> str:
     """Where all actions are kept."""
     audit = context.resources.audit
-    if audit:
-        return f"The audit has all of them: {audit}"
-    return "The setting audit of eventonce.toml names a file that keeps lines about each."
+    return f"The audit has all of them: {audit}" if audit else NO_AUDIT
 
 
 def _same_filter(selection: Selection, *, from_queue: bool) -> str:
@@ -236,10 +235,6 @@ def _same_filter(selection: Selection, *, from_queue: bool) -> str:
     fields |= {"since": moment(selection.since)} if selection.since is not None else {}
     fields |= {"from": QUEUE} if from_queue else {}
     return f"/letters?{urlencode(fields)}"
-
-
-def _selected(one: Action) -> str:
-    return one.selection.text() or "all"
 
 
 def _kind(request: Request) -> str:

@@ -1,0 +1,19 @@
+"""docs/letters.md is true: `eventonce audit` says of its audit lines what stands below them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.docs.pages import DOCS
+from tests.helpers import Run
+
+TEXT = (DOCS / "letters.md").read_text(encoding="utf-8")
+
+
+def test_the_audit_lines_are_told_as_the_page_says(run: Run) -> None:
+    audit = TEXT.partition("## The audit")[2]
+    (lines,) = re.findall(r"```json\n(.*?)```", audit, re.DOTALL)
+    (told,) = re.findall(r"```\n(2026.*?)```", audit, re.DOTALL)
+    Path("audit.jsonl").write_text(lines)
+    assert run("audit", "--from", "audit.jsonl").out == told
