@@ -12,16 +12,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from eventonce import Consumer
+from eventonce.core.planner import REDRIVEN
 from eventonce.dashboard import dashboard, server
 from eventonce.demo import live
 from eventonce.demo.live import DAY, MENDED_AFTER, Played, playing
-from eventonce.history import History
+from eventonce.history import History, Search
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, audit_of, call, until
+from tests.integration.test_dashboard_commands import pasted
 from tests.servers.chromium import browser as chromium
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
@@ -122,7 +125,7 @@ def opened(
 def test_a_page_is_read_anywhere_and_asks_nobody_else(browser: Browser, site: Site) -> None:
     for width in (360, 390, 1280):
         with opened(browser, site, "/", width) as (page, requests, said):
-            for path in (*PAGES, "/letters"):
+            for path in (*PAGES, "/letters", "/actions", "/letters/redrive", "/letters/export"):
                 page.goto(f"{site.url}{path}")
                 sizes = "[document.documentElement.scrollWidth, innerWidth]"
                 assert page.evaluate(sizes) == [width, width], path
@@ -389,6 +392,31 @@ def test_it_works_without_a_script(browser: Browser, site: Site) -> None:
         expect(page.locator(".chapter").first).to_be_visible()
 
 
+def test_the_demo_is_redriven_by_the_command_of_its_page(
+    browser: Browser, site: Site, tmp_path: Path
+) -> None:
+    with opened(browser, site, "/letters") as (page, _, _):
+        page.get_by_role("link", name="the CRM answered 503").first.click()
+        page.get_by_role("link", name="Redrive").click()
+        many = int(page.locator("form input[name=limit]").input_value())
+        command = page.locator("#command").inner_text()
+        dry = pasted(tmp_path, command)
+        assert (dry.returncode, msgspec.json.decode(dry.stdout)["would_run"]) == (0, many)
+        acting = command.replace(" --dry-run", "").replace(f"--limit {many}", "--limit 3")
+        done = pasted(tmp_path, acting)
+        assert (done.returncode, done.stderr) == (0, '{"done":3}\n')
+        page.reload()
+        expect(page.locator("form input[name=limit]")).to_have_value(str(many - 3))
+        page.goto(f"{site.url}/actions")
+        told = pasted(tmp_path, page.locator("#command").inner_text())
+        assert [one["counts"] for one in map(msgspec.json.decode, told.stdout.splitlines())] == [
+            {"done": 3}
+        ]
+    with History(site.played.resources.history, look=True) as history:
+        ran = history.find(Search(consumer="demo", status="done"), 100_000)
+    assert [one.channel for one in ran].count(REDRIVEN) == 3
+
+
 def test_a_hundred_dead_letters_are_redriven_by_filter(
     browser: Browser, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +434,7 @@ def test_a_hundred_dead_letters_are_redriven_by_filter(
         expect(page.locator("main")).to_contain_text(f"{many} dead letters")
         expect(page.get_by_role("button", name="Stop")).to_have_count(0)
         expect(page.locator("tbody tr", has_text="done")).to_contain_text(str(many))
-        (line,) = audit_of(Path(site.played.resources.audit))
+        *_, line = audit_of(Path(site.played.resources.audit))
         assert line["counts"] == {"done": many}
         page.locator("nav a", has_text="Dead letters").click()
         expect(page.locator("#count")).to_have_text("0 dead letters.")

@@ -59,8 +59,10 @@ class Process:
 
 
 @contextmanager
-def running(folder: Path, *words: str, **environment: str) -> Iterator[Process]:
-    (folder / "eventonce.toml").write_text(CONFIG)
+def running(
+    folder: Path, *words: str, config: str = CONFIG, **environment: str
+) -> Iterator[Process]:
+    (folder / "eventonce.toml").write_text(config)
     started = Process(folder, *words, **environment)
     try:
         yield started
@@ -140,7 +142,7 @@ def pasted(folder: Path, command: str, **environment: str) -> subprocess.Complet
     """What a shell says to a command of a page."""
     shell = f'set -e; eventonce() {{ "{sys.executable}" -m eventonce "$@" --json; }}; {command}'
     return subprocess.run(
-        ["sh", "-c", shell],
+        ["bash", "-c", shell],
         cwd=folder,
         env=os.environ | environment,
         check=False,

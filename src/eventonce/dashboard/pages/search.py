@@ -42,7 +42,7 @@ async def page(request: Request) -> Response:
     query = read(request)
     command = context.resources.command("history", *query.options())
     if not context.resources.history:
-        view = View("Search", tag("p", NO_HISTORY, class_="note"))
+        view = View("Search", tag("p", NO_HISTORY, class_="note"), command)
         return await framed(request, view)
     if query.fault:
         body = joined(_form(query, person), tag("p", query.fault, class_="harm", role="alert"))
