@@ -197,7 +197,7 @@ def _page(found: Explanation) -> str:
     lines.append(("strength", _strength(found)))
     if found.kind == "state":
         state = "\n" + table(_rows(found.state), indent=2)
-        lines += [("order", str(found.order)), ("state", state)]
+        lines += [("subject", _name(found.subject)), ("order", str(found.order)), ("state", state)]
     return _labelled(lines)
 
 

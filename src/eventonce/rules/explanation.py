@@ -41,6 +41,8 @@ class Explanation(msgspec.Struct, frozen=True):
     strength: Strength
     remember: float
     """Seconds for which a copy is known as one; 0 where nothing tells a copy."""
+    subject: str = ""
+    """Of a state, the values of the parts in one text, as the history has it."""
     order: int | None = None
     state: tuple[PartFound, ...] = ()
     missing: tuple[str, ...] = ()
@@ -84,12 +86,22 @@ def explanation(key: Key, own: Key, claim: Claim | None, event: Event) -> Explan
         key=claim.key if claim and not always else None,
         strength=_strength(key, parts),
         remember=0 if always else int(rule.remember) / 1000,
+        subject=subject_text(key, values) if is_state and claim else "",
         order=claim.order if claim else None,
         state=_found(state, key.content, values) if is_state else (),
         missing=() if claim else said,
         lacking=said if claim else (),
         scope=rule.scope if key is own else "",
         replay=event.replay if rule.on_replay == "force" else "",
+    )
+
+
+def subject_text(key: Key, values: Values) -> str:
+    """The values of the parts of a subject in one text; a part that says nothing is left out."""
+    parts = _found(key.texts, key.parts, values)
+    found = (part.value for part in parts if part.present and part.value is not None)
+    return ", ".join(
+        value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in found
     )
 
 

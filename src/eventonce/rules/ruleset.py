@@ -18,7 +18,7 @@ from eventonce.rules.claims import (
     compiled,
     keyring,
 )
-from eventonce.rules.explanation import Explanation, explanation, refusal
+from eventonce.rules.explanation import Explanation, explanation, refusal, subject_text
 from eventonce.rules.expressions import Path, parse, parse_path, paths
 from eventonce.rules.keys import ABSENT, check_secrets, is_empty
 from eventonce.rules.parts import Extract, Incomplete, extractor, places_for, walk
@@ -165,6 +165,18 @@ class Ruleset:
                 claims.setdefault(key, msgspec.structs.replace(current, key=key))
         del claims[current.key]
         return [msgspec.structs.replace(claim, peek=True) for claim in claims.values()]
+
+    def subject(self, event: Event, key: bytes) -> str:
+        """The subject that this key of an event was made of, in one text; empty for a fact, and
+        where these rules make another key of the event, or none."""
+        try:
+            chosen = self._chosen(event)
+            own = chosen.keys.own
+            if own.kind != "state" or chosen.claim(event, 0).key != key:
+                return ""
+            return subject_text(own, own.extract(event))
+        except (EnvelopeError, Incomplete, ValueError, RecursionError):
+            return ""
 
     def explain(self, event: Event) -> Explanation:
         """The rule, the parts and the key of an event; a missing part is named, not raised."""
