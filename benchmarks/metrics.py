@@ -118,7 +118,8 @@ def _with_history(
 
                 def watch(consumer: Consumer, history: History = history) -> None:
                     measure(consumer)
-                    consumer.observers.append(history.observer(consumer.name))
+                    observer = history.observer(consumer.name, rules=lambda: consumer.rules)
+                    consumer.observers.append(observer)
 
                 without = _engine(ready, BATCH)
                 watched = _engine(ready, BATCH, watch, history.flush)

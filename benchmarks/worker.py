@@ -159,7 +159,8 @@ def ours(url: str, endpoint: str, store: str, *, watched: bool = False) -> Spent
         if watched:
             measure(consumer)
             history = stack.enter_context(History(f"sqlite:///{folder}/history.db"))
-            consumer.observers.append(history.observer(consumer.name))
+            observer = history.observer(consumer.name, rules=lambda: consumer.rules)
+            consumer.observers.append(observer)
         report = worker.run()
         assert report.error is None
         assert not report.unfinished

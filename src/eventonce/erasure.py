@@ -1,4 +1,5 @@
-"""The erasure of one conversation: its dead letters, the results of its events, its decisions.
+"""The erasure of one conversation: its dead letters, the results of its events, its decisions, and
+the subjects that name it.
 
 The records stay, which are digests: a copy that comes later must not run. What was done is looked
 at again, and what cannot be reached from here is named.
@@ -46,7 +47,10 @@ OTHERS: Final = (
 
 def not_reached(store: str, history: str) -> tuple[str, ...]:
     """What of it there is beside this store and this history, by their URIs."""
-    tables = {"records, letters": store, "eventonce_history": history}
+    tables = {
+        "records, letters": store,
+        "eventonce_history, eventonce_history_subjects": history,
+    }
     return (
         *OTHERS,
         *(
@@ -185,7 +189,7 @@ class Conversation:
                 "knows which events it had"
             )
         else:
-            parts.append(Part("decisions", len(decisions)))
+            parts += Part("decisions", len(decisions)), Part("subjects", len(self._subjects()))
             hidden = self._history.hidden("conversation", self._id)
             if hidden:
                 unknown.append(
@@ -229,6 +233,7 @@ class Conversation:
                     place.drop(found)
         remains = [("store", _scrubbed(self._admin))]
         if self._history is not None:
+            self._history.drop_subjects(self._subjects())
             self._history.forget(self._id, partly=True)
             remains.append(("history", self._history.scrub()))
         after = self.look()
@@ -293,6 +298,15 @@ class Conversation:
         own = self._history.names(self._id)
         found = self._history.find(Search(reason=self._id), limit=MOST)
         return self._having([one.reason for one in found if one.conversation not in own])
+
+    def _subjects(self) -> list[bytes]:
+        """The keys of states whose subject has its id, whichever conversation their events are of.
+        The digest of a subject that only has it among others stays: it tells no more than the key,
+        which is a digest of the same."""
+        if self._history is None:
+            return []
+        own = self._history.names(self._id, "subject")
+        return self._history.subjects(lambda it: it in own or bool(self._having([it])))
 
     def _types(self) -> int:
         """How many types of events have its id in their name or source."""

@@ -114,7 +114,7 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     failed, ran, copies = crm_chapter.sentences
     assert failed.startswith("failed once, at ")
     assert failed.endswith(": ValueError: no line")
-    assert " as attempt 2 on worker w1" in ran
+    assert " as attempt 2 of event id-1 on worker w1" in ran
     assert copies.startswith("2 copies since, the last at ")
     assert copies.endswith(
         "; 1 under the same transport id: delivered again; "

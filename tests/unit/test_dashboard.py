@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Job, Rule, envelope
+from eventonce.config import DashboardTable
 from eventonce.core.ports import Stats
 from eventonce.core.status import COPIES, MEANINGS
 from eventonce.dashboard import Resources, blocking_calls, dashboard
@@ -199,6 +200,49 @@ def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World)
     assert found.text.count("<tr>") == 2
     assert "says &#x27;Eve&#x27; &lt;b&gt;" in found.text
     assert event_.text.count('class="chapter"') == 1
+
+
+def test_a_state_is_found_by_its_subject_and_a_copy_leads_to_the_event_that_took_effect(
+    tmp_path: Path,
+) -> None:
+    rule = Rule(name="agent", subject=["detail.user"], order="detail.number")
+    consumer = Consumer(MemoryStore(), name="crm", rules=[rule], handler=lambda _: None)
+    uri, people = (
+        f"sqlite:///{tmp_path}/history.db",
+        DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"}),
+    )
+    with History(uri) as kept:
+        consumer.observers.append(kept.observer("crm", rules=lambda: consumer.rules))
+        for number in (2, 1):
+            consumer.process([ended(number, "c-1", user="+49 170 5550123 <b>")])
+    resources = Resources(lambda: consumer.store, name="crm", history=uri)
+    paths = ("/search", "/search?subject=%2B49+170+5550123+%3Cb%3E", "/search?subject=u")
+    listed, story, nothing = asyncio.run(asked(dashboard(resources), *paths))
+    link = '<a href="/search?subject=%2B49+170+5550123+%3Cb%3E"'
+    won = '<a href="/search?event=id-2" title="id-2">the event that took effect</a>'
+    assert listed.text.count(link) == 2
+    assert listed.text.count(won) == 1
+    assert 'name="subject"' in listed.text
+    assert story.text.count('class="chapter"') == 2
+    assert story.text.count(link) == 2
+    assert story.text.count(won) == 1
+    assert "event id-2 has that version" in story.text
+    assert "+49 170 5550123 &lt;b&gt;" in story.text
+    assert "has no such decision" in nothing.text
+
+    async def as_viewer() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(dashboard(resources, people))
+        auth = httpx.BasicAuth("vic", "vic-password")
+        async with httpx.AsyncClient(transport=transport, base_url=HERE, auth=auth) as client:
+            return [await client.get(path) for path in (*paths[:2], "/search?conversation=c-1")]
+
+    hidden, refused, by_conversation = asyncio.run(as_viewer())
+    for page in (hidden, by_conversation):
+        assert (page.status_code, "5550123" in page.text) == (200, False)
+        assert won in page.text, "a transport id is shown as any other"
+        assert 'name="subject"' not in page.text
+    assert (refused.status_code, "not search in them" in refused.text) == (403, True)
+    resources.close()
 
 
 @pytest.mark.parametrize("secrets", [[], [b"a secret of thirty-two characters"]])

@@ -87,6 +87,7 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
         "dead letters in the store": 1,
         "results": 1,
         "decisions": 2,
+        "subjects": 0,
     }
     done = run("forget", "--conversation", GONE, "--yes")
     assert done.code == 0, done.err
@@ -139,8 +140,16 @@ def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
         ("", "", []),
         ("redis://h", "sqlite:///h.db", []),
         ("postgresql://h/d", "", ["records, letters"]),
-        ("dynamodb://t", "postgres://me:hush@h/d", ["eventonce_history"]),
-        ("postgresql://h/d", "postgresql://h/d", ["records, letters", "eventonce_history"]),
+        (
+            "dynamodb://t",
+            "postgres://me:hush@h/d",
+            ["eventonce_history, eventonce_history_subjects"],
+        ),
+        (
+            "postgresql://h/d",
+            "postgresql://h/d",
+            ["records, letters", "eventonce_history, eventonce_history_subjects"],
+        ),
     ],
 )
 def test_the_free_pages_of_postgresql_are_not_reached(
@@ -162,7 +171,7 @@ def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_pat
     assert f"eventonce letters drop {mentioned}" in text
     assert run("letters", "drop", mentioned, "--yes").code == 0
     again = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
-    assert (again["mentioned"], [part["found"] for part in again["parts"]]) == ([], [0, 0, 0])
+    assert (again["mentioned"], [part["found"] for part in again["parts"]]) == ([], [0, 0, 0, 0])
     assert GONE.encode() not in everything(tmp_path)
     assert STAYS.encode() in everything(tmp_path)
 
@@ -172,7 +181,7 @@ def test_the_audit_has_no_name(run: Run, consumer: Consumer) -> None:
     assert GONE not in Path("audit.jsonl").read_text()
     (said,) = audit_of(Path("audit.jsonl"))
     assert (said["action"], said["ended"]) == ("forget", "finished")
-    found = {"dead letters in the store": 1, "results": 1, "decisions": 2}
+    found = {"dead letters in the store": 1, "results": 1, "decisions": 2, "subjects": 0}
     assert said["counts"] == {**found, "left": 0}
 
 
@@ -259,7 +268,7 @@ def test_what_is_left_is_told(consumer: Consumer) -> None:
             GONE, deaf, [lambda: StoreLetterSource(deaf, None, close=False)], history
         )
         found = subject.erase(subject.look())
-    assert [(part.found, part.left) for part in found.parts] == [(1, 1), (1, 1), (2, 0)]
+    assert [(part.found, part.left) for part in found.parts] == [(1, 1), (1, 1), (2, 0), (0, 0)]
     assert found.left == 2
 
 
@@ -318,9 +327,65 @@ def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run
         history.flush()
         (letter,) = consumer.letters()
         done = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
-        assert [part["left"] for part in done["parts"]] == [0, 0, 0]
+        assert [part["left"] for part in done["parts"]] == [0, 0, 0, 0]
         assert done["mentioned"] == [letter.id]
         assert list(consumer.letters()) == [letter]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "named", "found"),
+    [
+        ("", "{}", 1),
+        ("", "{}, 7", 1),
+        ("", "7, {}", 1),
+        ("", "9{}", 0),
+        ("a secret of enough length", "{}", 1),
+        # A digest of several parts tells no more than the key does.
+        ("a secret of enough length", "{}, 7", 0),
+    ],
+)
+def test_a_subject_of_others_that_names_it_is_erased(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: str, named: str, found: int
+) -> None:
+    """Events of another conversation, or of none, may be about a state of this one."""
+    monkeypatch.chdir(tmp_path)
+    rule = '[[rule]]\nname = "call"\nsubject = ["detail.about"]\norder = "detail.call"\n'
+    head = f'secrets = ["{secrets}"]\n' if secrets else ""
+    Path("eventonce.toml").write_text(head + CONFIG.partition("[[rule]]")[0] + rule)
+    with load().consumer() as consumer:
+        consumer.on()(told)
+        given = [secrets.encode()] if secrets else []
+        with History("sqlite:///history.db", secrets=given) as history:
+            consumer.observers.append(history.observer("crm", rules=lambda: consumer.rules))
+            for number, whose in ((1, GONE), (2, STAYS)):
+                consumer.process([event(number, whose, about="agent-1")])
+            consumer.process([event(3, STAYS, about=named.format(GONE))])
+    dry = run("forget", "--conversation", GONE, "--dry-run", "--json").documents[0]
+    assert dry["parts"][-1] == {"what": "subjects", "found": found, "left": None}
+    done = run("forget", "--conversation", GONE, "--yes", "--json")
+    assert done.code == 0
+    assert done.documents[0]["parts"][-1] == {"what": "subjects", "found": found, "left": 0}
+    kept = Path("history.db").read_bytes()
+    assert (GONE.encode() in kept) == (named == "9{}")
+    # The decisions of the other conversation stay, and have all other subjects.
+    with History("sqlite:///history.db", secrets=given) as history:
+        assert len(history.find(Search(conversation=STAYS))) == 2
+        assert len(history.find(Search(subject="agent-1"))) == 1
+
+
+def test_a_subject_that_stays_is_no_proof(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rule = '[[rule]]\nname = "call"\nsubject = ["detail.about"]\norder = "detail.call"\n'
+    Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
+    with load().consumer() as consumer, History("sqlite:///history.db") as history:
+        consumer.on()(told)
+        consumer.observers.append(history.observer("crm", rules=lambda: consumer.rules))
+        consumer.process([event(3, STAYS, about=GONE)])
+    monkeypatch.setattr(History, "drop_subjects", lambda *_: None)
+    done = run("forget", "--conversation", GONE, "--yes")
+    assert (done.code, "1 left: run the same command again" in done.out) == (1, True)
 
 
 def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run) -> None:
@@ -361,6 +426,7 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
             (1, 0),
             (1, 0),
             (2, 0),
+            (0, 0),
         ]
         assert consumer.process([EVENTS[0]])[0].result is None
     with History("sqlite:///history.db", secrets=[old.encode()]) as history:
@@ -368,7 +434,8 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
         digest = history.find(Search(conversation=STAYS))[0].conversation
     # By the digest that the history shows, too: its decisions must not go without the rest.
     found = run("forget", "--conversation", digest, "--yes", "--json").documents[0]
-    assert [(part["found"], part["left"]) for part in found["parts"]] == [(2, 0), (1, 0), (3, 0)]
+    left = [(part["found"], part["left"]) for part in found["parts"]]
+    assert left == [(2, 0), (1, 0), (3, 0), (0, 0)]
     assert any("it is a digest" in said for said in found["unknown"])
 
 
@@ -407,6 +474,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
             (0, 0),
             (1, 0),
             (2, 0),
+            (0, 0),
         ]
         assert consumer.process([EVENTS[0]])[0].result is None
         assert audit_of(Path("audit.jsonl"))[-1]["ended"] == "finished"
@@ -452,7 +520,7 @@ def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
     consumer.process([event(7, "", fails=True, because=name)])
     consumer.observers[-1]._background.flush()  # type: ignore[union-attr]
     found = run("forget", "--conversation", name, "--yes", "--json").documents[0]
-    assert [part["found"] for part in found["parts"]] == [0, 0, 0]
+    assert [part["found"] for part in found["parts"]] == [0, 0, 0, 0]
     assert len(found["mentioned"]) == 2
     assert found["reasons"] == 1
     done = run("forget", "--conversation", name, "--yes")
@@ -479,7 +547,7 @@ def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -
         consumer.observers.append(history.observer("crm"))
         consumer.process([event(8, GONE)])
     done = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
-    assert [part["found"] for part in done["parts"]] == [1, 1, 1]
+    assert [part["found"] for part in done["parts"]] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("name", ["x" * 201, "x" * 5_000, "é?" * 250])
@@ -498,6 +566,7 @@ def test_a_long_id_is_forgotten(run: Run, consumer: Consumer, name: str, ascii_o
         (1, 0),
         (0, 0),
         (1, 0),
+        (0, 0),
     ]
     assert listed["id"] not in {it.id for it in consumer.letters()}
     assert len(run("letters", "list", "--conversation", f"{name}.", "--json").documents) == 1

@@ -71,6 +71,42 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert by_key.documents[0] == [document]
 
 
+def test_the_story_of_a_state_names_its_subject_and_the_version_that_won(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    rule = '[[rule]]\nname = "agent"\nmatch = "agent"\nsubject = ["detail.user", "detail.queue"]\n'
+    config.write_text(config.read_text() + rule + 'order = "detail.version"\n')
+
+    def agent(id: str, version: int) -> dict[str, object]:
+        detail = {"user": "u-1", "queue": 7, "version": version}
+        return {"id": id, "detail-type": "agent", "detail": detail}
+
+    for number, (id_, version) in enumerate((("a", 2), ("b", 1), ("c", 2))):
+        capture = write_lines(tmp_path / f"{number}.jsonl", agent(id_, version))
+        assert run("run", "-c", config, "--from", capture).code == 0
+    explained = run("explain", "-c", config, capture)
+    assert "\nsubject   u-1, 7\n" in explained.out
+    assert run("explain", "-c", config, capture, "--json").documents[0]["subject"] == "u-1, 7"
+    found = run("history", "-c", config, "--subject", "u-1, 7")
+    assert "\n  subject u-1, 7, key " in found.out
+    assert "which was applied; event a has that version\n" in found.out
+    # The event that took effect is none of those that are asked for.
+    dropped = run("history", "-c", config, "--status", "duplicate,stale", "--json").documents[0]
+    assert [
+        (one["id"], one["subject"], one["winner"])
+        for chapter in dropped
+        for one in chapter["decisions"]
+    ] == [("b", "u-1, 7", "a"), ("c", "u-1, 7", "a")]
+    copy = run("history", "-c", config, "--status", "duplicate")
+    assert ", of event a, under another transport id: published again\n" in copy.out
+    shown = run("show", "-c", config, capture)
+    assert "ran at " in shown.out
+    assert ", of event a" in shown.out
+    assert run("history", "-c", config, "--subject", "u-1").code == 1
+    counted = run("history", "-c", config, "--subject", "u-1, 7", "--totals")
+    assert (counted.code, "--totals knows" in counted.err) == (2, True)
+
+
 def test_the_totals_say_the_statuses_behind_each_outcome(
     run: Run, config: Path, tmp_path: Path
 ) -> None:

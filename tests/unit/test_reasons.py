@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.core.reasons import forgotten, given_up_after, reason
+from eventonce.core.reasons import forgotten, given_up_after, reason, winning_version
 from eventonce.errors import StoreUnavailable
 from eventonce.types import Claim, Event, Verdict
 
@@ -54,3 +54,12 @@ def test_a_replay_says_how_long_events_are_remembered(remember: int, said: str) 
     claim = Claim(b"k", 1, 60_000, remember, 5, at=1_000)
     assert said in forgotten(Event(b"{}", b"{}"), claim, 1_000 + remember)
     assert forgotten(Event(b"{}", b"{}"), claim, 999 + remember) == ""
+
+
+@pytest.mark.parametrize("order", [0, 4, -4, 1_780_000_000_000])
+def test_the_version_that_won_is_read_from_the_sentence_that_names_it(order: int) -> None:
+    stale, unchanged, duplicate = (
+        reason(STATE, Verdict(kind, order=order)) for kind in ("stale", "unchanged", "duplicate")
+    )
+    assert (winning_version(stale), winning_version(unchanged)) == (order, order)
+    assert winning_version(duplicate) is None

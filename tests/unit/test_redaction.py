@@ -269,6 +269,10 @@ def test_one_of_several_events_of_a_request_stays_the_same_one() -> None:
         ({"key": ["hash(envelope)"], "redact": ["detail.a"]}, "is read by key"),
         ({"key": ["envelope.detail.a"], "redact": ["detail.a"]}, "is read by key"),
         ({"key": ["each(body.people, name)"], "redact": ["body.people.name"]}, "is read by key"),
+        (
+            {"key": (), "subject": ["detail.a"], "order": "detail.b", "redact": ["detail.a"]},
+            "is read by subject 'detail.a'",
+        ),
         ({"key": ["id"], "at": "detail.at", "redact": ["detail.at"]}, "is read by at"),
         ({"requires": ["detail.a"], "redact": ["detail.a"]}, "is read by requires"),
         ({"verify": True, "redact": ["detail.a"]}, "is read by verify 'body'"),

@@ -48,6 +48,12 @@ class Several(click.Choice[str]):
     metavar="ID",
     help="The event of this transport id, with its copies under other ids.",
 )
+@click.option(
+    "--subject",
+    callback=filled,
+    metavar="TEXT",
+    help="The subject of a state, the whole text as `explain` shows it.",
+)
 @click.option("--key", callback=filled, metavar="KEY", help="The key of an event, in hexadecimal.")
 @click.option(
     "--status",
@@ -86,6 +92,7 @@ def history(
     settings: Settings,
     conversation: str | None,
     event_id: str | None,
+    subject: str | None,
     key: str | None,
     status: str | None,
     copies: str | None,
@@ -100,7 +107,8 @@ def history(
     totals: bool,
     as_json: bool,
 ) -> int:
-    """Tell what was decided about a conversation, an event or a key; or the latest decisions.
+    """Tell what was decided about a conversation, an event, a subject or a key; or the latest
+    decisions.
 
     All options that are given must be true of a decision. The decisions of all consumers that
     share the history are told; --name selects one.
@@ -111,6 +119,7 @@ def history(
     search = Search(
         conversation=conversation or "",
         id=event_id or "",
+        subject=subject or "",
         key=_key(key),
         consumer=settings.given_name or "",
         status=status or "",
@@ -124,7 +133,7 @@ def history(
     with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
         if totals:
             return _counted(opened, search, as_json=as_json)
-        found = opened.find(search, limit)
+        found = opened.with_winners(opened.find(search, limit))
         hidden = opened.hidden_from(search) if found else 0
     chapters = told(found)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
@@ -140,7 +149,7 @@ def history(
 
 def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     """Tell how many there were of all that the counts know apart."""
-    if search.conversation or search.id or search.key or search.reason:
+    if search.conversation or search.id or search.subject or search.key or search.reason:
         raise click.UsageError("--totals knows --status, --copies, --type, --rule and --name alone")
     fields = ("consumer", *FIELDS)
     wanted = [(fields.index(name), values) for name, values in search.kinds]
@@ -231,7 +240,11 @@ def _text(chapters: Sequence[Chapter]) -> str:
         name = one_line(first.type) or "not an event"
         lines.append(f"{moment(first.at)}  {name}{whose}")
         # By these the next question is asked.
-        ids = {"conversation": first.conversation, "key": first.key.hex()}
+        ids = {
+            "conversation": first.conversation,
+            "subject": first.subject,
+            "key": first.key.hex(),
+        }
         said = [f"{what} {one_line(value)}" for what, value in ids.items() if value]
         lines += [
             f"  {line}" for line in (", ".join(said), *map(one_line, chapter.sentences)) if line

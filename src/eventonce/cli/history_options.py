@@ -64,6 +64,6 @@ def keeping_history(file: Config, consumer: Consumer, channel: str) -> Iterator[
         yield None
         return
     with open_history(file, file.history.store) as history:
-        consumer.observers.append(history.observer(consumer.name, channel))
+        consumer.observers.append(history.observer(consumer.name, channel, lambda: consumer.rules))
         history.keep_up()
         yield history

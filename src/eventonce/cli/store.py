@@ -33,7 +33,7 @@ from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, StoreAdmin, StoreNames, StoreSchema
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
-from eventonce.history import Search
+from eventonce.history import Decision, History, Search
 from eventonce.history.story import told
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.retention import drop_expired, kept_for
@@ -166,7 +166,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
                 key = keyed(event, settings, name)
                 tried.append(name)
             record, search = opened.show(key), Search(key=key)
-            found = _answered(partial(history.find, search)) if history and met else None
+            found = _answered(partial(_found, history, search)) if history and met else None
             chapters = told(found or [])
             if record is not None or chapters:
                 break
@@ -205,6 +205,10 @@ def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterat
         if name not in seen:
             seen.add(name)
             yield name
+
+
+def _found(history: History, search: Search) -> list[Decision]:
+    return history.with_winners(history.find(search))
 
 
 def _answered(ask: Callable[[], list[Told]]) -> list[Told] | None:

@@ -3,6 +3,7 @@ letters."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -77,6 +78,17 @@ def reason(claim: Claim, verdict: Verdict) -> str:
             return f"the store did not answer: {verdict.error}"
         case "run":
             return "it has no effect yet and would run"
+
+
+_WON: Final = re.compile(
+    r"older than (-?\d+), which was applied|the state of version (-?\d+) again"
+)
+
+
+def winning_version(said: str) -> int | None:
+    """The version that won, as the reason of a stale or an unchanged event names it."""
+    found = _WON.search(said)
+    return int(found[1] or found[2]) if found else None
 
 
 def forgotten(event: Event, claim: Claim, now: int) -> str:

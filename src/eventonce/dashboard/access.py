@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from eventonce.audit import user
 from eventonce.config import DashboardTable
 from eventonce.errors import ConfigError
+from eventonce.history.digests import DIGEST
 from eventonce.letters.reasons import veiled
 from eventonce.markup import tag
 from eventonce.web.credentials import among, basic, digest, is_local, pair
@@ -47,7 +48,9 @@ NO_LINK: Final = (
 TWO_LENGTHS: Final = "A request with two lengths is refused."
 FOREIGN: Final = "This was asked for by another site, and is refused."
 VIEWER: Final = "You may look and not act: [dashboard] operators names those who may."
-HIDDEN: Final = "You may not read whole reasons, and so not search in them."
+HIDDEN: Final = "You may not read whole reasons and subjects, and so not search in them."
+VALUES: Final = ("reason", "subject")
+"""Fields of a search that have values of events."""
 HOST: Final = (
     "Without [dashboard] operators or viewers, the dashboard is for this machine: ask for it under "
     "127.0.0.1 or localhost."
@@ -71,6 +74,10 @@ class Person(NamedTuple):
         """A reason as this person may read it."""
         return text if self.sees_values else veiled(text)
 
+    def subject(self, text: str) -> str:
+        """The subject of a state as this person may read it; a digest tells nothing."""
+        return text if self.sees_values or DIGEST.fullmatch(text) else ""
+
     def check_queue(self) -> None:
         """Refuse the reading of a queue to whoever may not act: each message counts as received."""
         if not self.may_act:
@@ -78,8 +85,9 @@ class Person(NamedTuple):
 
     def may_search(self, field: str) -> bool:
         """Whether this field may be searched by: a part of a reason only by whoever may read
-        reasons, because asked for one digit after the other it would tell a number."""
-        return self.sees_values or field != "reason"
+        reasons, because asked for one digit after the other it would tell a number; and a subject
+        likewise, because a telephone number can be guessed."""
+        return self.sees_values or field not in VALUES
 
     def check_search(self, fields: Mapping[str, str]) -> None:
         """Refuse a search by a field that may not be searched by."""

@@ -46,7 +46,7 @@ class Context:
     async def _ask_for_hidden(self) -> int:
         def hidden() -> int:
             with self.resources.searching() as history:
-                return history.hidden_from(Search(conversation="-", id="-"))
+                return history.hidden_from(Search(conversation="-", id="-", subject="-"))
 
         return await self.ask_history(hidden, SEARCH_PATIENCE)
 

@@ -18,6 +18,7 @@ from eventonce.rules.instants import asked
 TEXTS: Final = {
     "conversation": "--conversation",
     "event": "--event",
+    "subject": "--subject",
     "key": "--key",
     "type": "--type",
     "rule": "--rule",
@@ -50,8 +51,9 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
     @property
     def one(self) -> bool:
-        """Whether it is about one conversation, event or key, which has a story."""
-        return bool(self.search.conversation or self.search.id or self.search.key)
+        """Whether it is about one conversation, event, subject or key, which has a story."""
+        search = self.search
+        return bool(search.conversation or search.id or search.subject or search.key)
 
     def options(self) -> list[str]:
         """The options of `eventonce history` that ask for the same."""

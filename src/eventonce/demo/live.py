@@ -117,7 +117,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
         History(config.history.store, worker="demo-worker") as kept,
     ):
         consumer.on()(crm.write)
-        consumer.observers += [crm, kept.observer(consumer.name, "file")]
+        consumer.observers += [crm, kept.observer(consumer.name, "file", lambda: consumer.rules)]
         source = FileSource([capture], rate=rate)
         worker = Worker(consumer, source, WorkerSettings(8, 1, 5.0))
         resources = Resources(

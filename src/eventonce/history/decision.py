@@ -78,7 +78,14 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """How often the queue had delivered the event; 0 where nobody counts."""
     happened: int
     """The time of the event as its envelope has it, in milliseconds; 0 for none."""
+    subject: str = ""
+    """The subject of a state in one text; empty for a fact."""
+    winner: str | None = None
+    """Of a copy: the transport id of the event that took effect; None where it is not known."""
 
+
+FOUND: Final = ("subject", "winner")
+"""The fields that are no columns of a decision: they are found when it is read."""
 
 Kind = tuple[str, str, str, str, bool | None, str, str, str]
 """The fields of a decision that it has in common with many others: the first ones, in order."""

@@ -1,5 +1,5 @@
-"""Conversations and transport ids as keyed digests: each is found by its value, and does not tell
-it. The beginning of a digest tells under which secret it was made."""
+"""Conversations, transport ids and subjects as keyed digests: each is found by its value, and does
+not tell it. The beginning of a digest tells under which secret it was made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_DIGEST: Final = "="
 """The mark before a value of an event that looks like a digest and is none: a sender could make
 every proof of `forget` impossible by such an id."""
 
-What = Literal["id", "conversation"]
+What = Literal["id", "conversation", "subject"]
 
 
 def plain(text: str) -> str:

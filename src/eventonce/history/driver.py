@@ -27,6 +27,10 @@ class Driver(Protocol):
         """Whether there is a table or an index of this name."""
         ...
 
+    def may(self, name: str, *rights: str) -> bool:
+        """Whether there is a table of this name, and this user has all these rights to it."""
+        ...
+
     fixed: bool
     """Whether this connection sees nothing that is written later."""
     missing: str
@@ -77,6 +81,11 @@ class Driver(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+def places(many: int) -> str:
+    """So many places for values, for `IN` and `VALUES`."""
+    return ", ".join("?" * many)
 
 
 def rows_of(values: Sequence[Any], columns: int) -> Iterator[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, starmap
 from typing import Any, Final, Self
@@ -19,7 +19,9 @@ from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUn
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.sqlite import SQLiteDriver, location_of
+from eventonce.history.subjects import Rules
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
+from eventonce.history.winners import with_winners
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
@@ -46,8 +48,9 @@ FLUSH_WAIT: Final = 1.0
 
 _inherited: Final[list[Tables]] = []
 
-Told = tuple[Sequence[Outcome], int, str, str]
-"""The outcomes of a batch, when, by which consumer, through which channel."""
+Told = tuple[Sequence[Outcome], int, str, str, Rules | None]
+"""The outcomes of a batch, when, by which consumer, through which channel, and the rules in use;
+None where nobody gave them."""
 
 
 class History:
@@ -66,7 +69,8 @@ class History:
         """`sqlite:///PATH` or `postgresql://…`. Decisions are kept for so long, and no more than
         so many of them. `worker` names this process, by default its host and process id. With
         `look` nothing is made: the history must be there. With `secrets`, ids of conversations and
-        of events are kept as keyed digests, by the first, and found by all of them."""
+        of events, and subjects, are kept as keyed digests, by the first, and found by all of
+        them."""
         self._uri = uri
         self._keep = duration(keep)
         self._most = most
@@ -117,9 +121,11 @@ class History:
         self._due = 0.0
         self._background.start()
 
-    def observer(self, consumer: str, channel: str = "") -> _Observer:
-        """An observer for the consumer of this name, whose events come in by this channel."""
-        return _Observer(self._background, consumer, channel)
+    def observer(self, consumer: str, channel: str = "", rules: Rules | None = None) -> _Observer:
+        """An observer for the consumer of this name, whose events come in by this channel. `rules`
+        answers the rules that it uses now, such as `lambda: consumer.rules`: by them the subjects
+        of states are known."""
+        return _Observer(self._background, consumer, channel, rules)
 
     @property
     def dropped(self) -> int:
@@ -132,14 +138,20 @@ class History:
         with self._tables() as tables:
             found = tables.find(search, limit)
             if not found and not partly:
-                self._check_secrets(tables, "conversation", search.conversation)
-                self._check_secrets(tables, "id", search.id)
+                for what, name in _named(search).items():
+                    self._check_secrets(tables, what, name)
             return found
 
+    def with_winners(self, decisions: Sequence[Decision]) -> list[Decision]:
+        """These decisions, each copy with the transport id of the event that took effect, where the
+        history has it."""
+        with self._tables() as tables:
+            return with_winners(decisions, tables.leads)
+
     def hidden(self, what: What, name: str) -> int:
-        """How many decisions may be of this conversation, or have this transport id, and cannot be
-        found by it: they have digests under a secret that is not among `secrets`. All decisions
-        are read."""
+        """How many decisions may be of this conversation, or have this transport id or subject, and
+        cannot be found by it: they have digests under a secret that is not among `secrets`. All
+        decisions are read."""
         with self._tables() as tables:
             return tables.hidden(what, name)
 
@@ -172,9 +184,22 @@ class History:
         with self._tables() as tables:
             return tables.types()
 
-    def names(self, conversation: str) -> list[str]:
+    def names(self, name: str, what: What = "conversation") -> list[str]:
         """All that may stand for this conversation here: its id, and its digests."""
-        return self._digests.names("conversation", conversation)
+        return self._digests.names(what, name)
+
+    def subjects(self, having: Callable[[str], bool]) -> list[bytes]:
+        """The keys of all subjects of which this is true."""
+        with self._tables() as tables:
+            found = [key for key, subject in tables.subjects.all() if having(subject)]
+            tables.commit()
+        return found
+
+    def drop_subjects(self, keys: Iterable[bytes]) -> None:
+        """Drop the subjects of these keys; their decisions stay."""
+        with self._tables() as tables:
+            tables.subjects.drop(keys)
+            tables.commit()
 
     def forget(self, conversation: str, *, partly: bool = False) -> int:
         """Drop all decisions about this conversation; answers how many there were. ConfigError,
@@ -209,8 +234,8 @@ class History:
 
     def hidden_from(self, search: Search) -> int:
         """How many decisions may be of what this search names, and cannot be found by its id."""
-        named: dict[What, str] = {"conversation": search.conversation, "id": search.id}
-        asked = [(what, it) for what, it in named.items() if it and not DIGEST.fullmatch(it)]
+        named = _named(search).items()
+        asked = [(what, it) for what, it in named if it and not DIGEST.fullmatch(it)]
         return max((self.hidden(what, it) for what, it in asked), default=0)
 
     def empty_log(self) -> None:
@@ -264,12 +289,13 @@ class History:
         worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
         decisions: Iterable[tuple[Kind, Own]] = chain.from_iterable(
             decided(outcomes, at, consumer, worker, channel)
-            for outcomes, at, consumer, channel in some
+            for outcomes, at, consumer, channel, _ in some
         )
         if self._digests:
             decisions = starmap(self._digests.kept, decisions)
         with self._tables() as tables:
-            tables.add(decisions)
+            ruled = ((outcomes, rules) for outcomes, *_, rules in some if rules is not None)
+            tables.add(decisions, tables.subjects.unknown(ruled, wall_clock()))
 
     def _beside(self) -> None:
         """Once a second, also while nothing can be written."""
@@ -374,10 +400,13 @@ class History:
 class _Observer:
     """Told of the batches of one consumer."""
 
-    def __init__(self, background: Background[Told], consumer: str, channel: str) -> None:
+    def __init__(
+        self, background: Background[Told], consumer: str, channel: str, rules: Rules | None
+    ) -> None:
         self._background = background
         self._consumer = consumer
         self._channel = channel
+        self._rules = rules
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
         """Have these kept."""
@@ -386,7 +415,7 @@ class _Observer:
             for outcome in outcomes
         ]
         held = sum([len(one.event.raw) for one in kept if one.event is not None])
-        told = (kept, wall_clock(), self._consumer, self._channel)
+        told = (kept, wall_clock(), self._consumer, self._channel, self._rules)
         self._background.add(told, len(kept) + held // SHARE, len(kept))
 
     def flush(self) -> None:
@@ -399,6 +428,11 @@ def _lean(outcome: Outcome) -> Outcome:
     """The outcome without what no decision keeps: a traceback holds the variables of the handler,
     and a result may be large. Nobody counts how much waits with them."""
     return replace(outcome, error=None, result=None)
+
+
+def _named(search: Search) -> dict[What, str]:
+    """All of a search that may stand there as a digest."""
+    return {"conversation": search.conversation, "id": search.id, "subject": search.subject}
 
 
 def hidden_text(many: int) -> str:

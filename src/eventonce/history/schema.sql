@@ -41,6 +41,14 @@ CREATE TABLE IF NOT EXISTS eventonce_history_minutes (
   PRIMARY KEY (minute, kind)
 );
 
+CREATE TABLE IF NOT EXISTS eventonce_history_subjects (
+  key {octets} PRIMARY KEY,
+  subject TEXT NOT NULL,
+  seen BIGINT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS eventonce_history_subjects_subject
+  ON eventonce_history_subjects (subject);
+
 CREATE INDEX IF NOT EXISTS eventonce_history_conversation
   ON eventonce_history (conversation_hash) WHERE conversation_hash <> 0;
 CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) WHERE id_hash <> 0;

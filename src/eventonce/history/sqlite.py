@@ -104,6 +104,10 @@ class SQLiteDriver:
     def has(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
+    def may(self, name: str, *_rights: str) -> bool:
+        """The rights are those of the file."""
+        return self.has(name)
+
     def refused(self, error: Exception, /) -> str:
         return f"; {not_writable(self._location.path)}" if _forbids(error) else ""
 

@@ -10,11 +10,9 @@ from typing import Final
 
 import msgspec
 
-from eventonce.core.status import COPIES, DEAD_LETTERS, EFFECTIVE, MEANINGS
+from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
 from eventonce.history.decision import Decision
-
-TOOK_EFFECT: Final = EFFECTIVE - COPIES
-"""The statuses of a run that took effect, without those of its copies."""
+from eventonce.history.winners import TOOK_EFFECT
 
 LETTER: Final = "; kept as a dead letter"
 
@@ -77,14 +75,17 @@ def _sentences(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _ran(one: Decision, began: int) -> str:
-    attempt = f" as attempt {one.attempt}" if one.attempt > 1 else ""
+    event = f"event {one.id}" if one.id else ""
+    attempt = f"attempt {one.attempt}" if one.attempt > 1 else ""
+    which = " of ".join(it for it in (attempt, event) if it)
     took = f", in {_span(one.took / 1000)}" if one.took >= 1000 else ""
     received = f", received {_times(one.receives)}" if one.receives > 1 else ""
     through = f", through {one.channel}" if one.channel else ""
     why = f"; not protected: {one.reason}" if one.status == "unguarded" else ""
     when = _at(one.at, began)
     late = f", {lateness(one)}" if lateness(one) else ""
-    return f"ran {when}{attempt} on worker {one.worker}{took}{through}{received}{late}{why}"
+    named = f" as {which}" if which else ""
+    return f"ran {when}{named} on worker {one.worker}{took}{through}{received}{late}{why}"
 
 
 def _failures(decisions: Sequence[Decision], began: int) -> list[tuple[int, str]]:
@@ -107,7 +108,10 @@ def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
     last = copies[-1]
     at = f"{many}, {'the last ' if len(copies) > 1 else ''}{_at(last.at, began)}"
     if last.status != "duplicate":
-        return f"{at}, dropped: {last.reason}"
+        won = f"; event {last.winner} has that version" if last.winner else ""
+        return f"{at}, dropped: {last.reason}{won}"
+    if last.winner:
+        at += f", of event {last.winner}"
     same = Counter(one.same_id for one in copies if one.status == "duplicate")
     if len(same) > 1:
         return f"{at}; {'; '.join(f'{number} {WHOSE[which]}' for which, number in same.items())}"

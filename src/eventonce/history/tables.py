@@ -7,7 +7,7 @@ many there were without a look at the decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import chain
 from math import inf
@@ -21,7 +21,15 @@ import msgspec
 from eventonce.core.reasons import AGAIN
 from eventonce.core.status import MEANINGS, Status
 from eventonce.errors import StoreMismatch
-from eventonce.history.decision import NO_VERSION, Decision, Kind, Own, storable, without_ids
+from eventonce.history.decision import (
+    FOUND,
+    NO_VERSION,
+    Decision,
+    Kind,
+    Own,
+    storable,
+    without_ids,
+)
 from eventonce.history.digests import (
     DIGEST,
     DIGITS,
@@ -32,7 +40,10 @@ from eventonce.history.digests import (
     What,
     plain,
 )
-from eventonce.history.driver import Driver
+from eventonce.history.driver import Driver, places
+from eventonce.history.subjects import TABLE as SUBJECTS
+from eventonce.history.subjects import Row, Subjects
+from eventonce.history.winners import LEADING, Lead
 
 MINUTE: Final = 60_000
 
@@ -56,6 +67,16 @@ Whoever looks for a hash looks in each segment, a few hundred."""
 LAST: Final = "eventonce_history_reason_3"
 """What is made last. Its number grows with a change after which what was written is not found."""
 
+ADDED: Final = (SUBJECTS,)
+"""Tables that came later. A history of before is given them by whoever may make tables, and is read
+and written without them by others."""
+
+PROBES: Final = 100_000
+"""Places of an index that are looked at: beyond this, to read all decisions once takes less."""
+
+MOST_LEADS: Final = 100_000
+"""Decisions that are read to find winners."""
+
 NAMED: Final = 100
 """Decisions of one transport id, the latest, whose events are told whole: an id names one event of
 each consumer, unless its sender gives it to many."""
@@ -69,7 +90,7 @@ REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 SAME_ID: Final = {"same": 1, "other": 0, "unknown": -1}
 """Copies by whose transport id they have, in words and as the tables have it."""
 
-COLUMNS: Final = Decision.__struct_fields__
+COLUMNS: Final = tuple(it for it in Decision.__struct_fields__ if it not in FOUND)
 KIND_FIELDS: Final = COLUMNS[:KIND]
 _OWN: Final = COLUMNS[KIND:]
 _SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
@@ -92,6 +113,8 @@ class Search(msgspec.Struct, frozen=True):
     id: str = ""
     """The transport id of the event, or of one of its copies."""
     key: bytes = b""
+    subject: str = ""
+    """The subject of a state, the whole text."""
     consumer: str = ""
     status: str = ""
     """One, or several with commas between."""
@@ -135,7 +158,9 @@ class Tables:
         self._kinds: dict[Kind, int] = {}
         self._kinds_until = -inf
         self._kinds_dropped = -inf
+        self.subjects = Subjects(driver, digests)
         self.close = driver.close
+        self.commit = driver.commit
         self.rollback = driver.rollback
         self.removed = driver.removed
         self.empty_log = driver.empty_log
@@ -145,17 +170,24 @@ class Tables:
 
     def make(self) -> None:
         """Make the tables, unless they are there; who finds them needs no right to make any."""
-        driver = self._driver
+        driver, made = self._driver, False
         try:
             driver.begin()
-            if not self.made():
+            made = self.made()
+            lacking = [name for name in ADDED if not driver.has(name)]
+            if not made or lacking:
                 schema = files("eventonce.history").joinpath("schema.sql").read_text()
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
-                for statement in (*driver.first, *typed.split(";")[:-1]):
-                    driver.run(statement)
-        except BaseException:
+                statements = [*driver.first, *typed.split(";")[:-1]]
+                for statement in statements:
+                    # The owner of the others may be somebody else.
+                    if not made or any(name in statement for name in lacking):
+                        driver.run(statement)
+        except BaseException as error:
             driver.rollback()
-            raise
+            if not made or not isinstance(error, Exception):
+                raise
+            return
         driver.commit()
 
     def made(self) -> bool:
@@ -169,7 +201,7 @@ class Tables:
             )
         return False
 
-    def add(self, decisions: Iterable[tuple[Kind, Own]]) -> None:
+    def add(self, decisions: Iterable[tuple[Kind, Own]], subjects: Sequence[Row] = ()) -> None:
         """Keep these, all or none."""
         tallies: list[list[int]] = []
         """Of each minute and kind: these two, how many there are, and the time of their
@@ -214,7 +246,10 @@ class Tables:
             self._driver.insert("eventonce_history", _WRITTEN, values)
             # In one order for all who write, so that none of them waits for another in a circle.
             self._driver.run_many(_COUNT, sorted(tallies))
+            if subjects:
+                self.subjects.write(subjects)
             self._driver.commit()
+            self.subjects.written(subjects)
         except BaseException:
             self._kinds.clear()
             self._driver.rollback()
@@ -242,15 +277,20 @@ class Tables:
 
     def _in_segments(self, what: str, values: Iterable[bytes]) -> str:
         """All numbers that the hashes of these values may have in the index of ids, conversations
-        or keys, as a list for `IN`. Its ends tell the segments: the numbers of decisions do not,
-        because a database that drops all of them counts on."""
+        or keys, as a list for `IN`."""
+        first, last = self._segments(what)
+        segments = range(first, last + 1)
+        wanted = sorted({*map(crc32, values)})
+        return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
+
+    def _segments(self, what: str) -> tuple[int, int]:
+        """The first and the last segment. The ends of the index tell them: the numbers of decisions
+        do not, because a database that drops all of them counts on."""
         index = f"FROM eventonce_history WHERE {what}_hash <> 0"
         ((first, last),) = self._driver.rows(
             f"SELECT (SELECT min({what}_hash) {index}), (SELECT max({what}_hash) {index})"
         )
-        segments = range((first or 0) >> 32, ((last or 0) >> 32) + 1)
-        wanted = sorted({*map(crc32, values)})
-        return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
+        return (first or 0) >> 32, (last or 0) >> 32
 
     def _numbered(self, given: Kind, at: int) -> int:
         kind = _storable(given)
@@ -265,7 +305,7 @@ class Tables:
         equal = " AND ".join(f"{name} = ?" for name in KIND_FIELDS)
         self._driver.run(
             f"INSERT INTO eventonce_history_kinds ({', '.join(KIND_FIELDS)}, seen) "  # noqa: S608  ours
-            f"VALUES ({_places(KIND + 1)}) ON CONFLICT ({', '.join(KIND_FIELDS)}) "
+            f"VALUES ({places(KIND + 1)}) ON CONFLICT ({', '.join(KIND_FIELDS)}) "
             "DO UPDATE SET seen = excluded.seen",
             (*values, at),
         )
@@ -303,6 +343,7 @@ class Tables:
         self._driver.run(
             "DELETE FROM eventonce_history_minutes WHERE minute < ?", (began // MINUTE,)
         )
+        self.subjects.drop_unused(began)
         # It reads all decisions once.
         if monotonic() > self._kinds_dropped + UNUSED / 1000:
             self._kinds_dropped = monotonic()
@@ -347,13 +388,39 @@ class Tables:
         if not search.reasoned:
             tables = "eventonce_history h, eventonce_history_kinds k"
         rows = self._driver.rows(
-            f"SELECT {_SELECTED} FROM {tables} WHERE k.kind = h.kind "  # noqa: S608  ours
+            f"SELECT {_SELECTED}, {self.subjects.selected()} FROM {tables} "  # noqa: S608  ours
             # Their numbers follow their moments, but for the seconds of others' writers.
-            f"AND {where} ORDER BY h.number DESC LIMIT ?",
+            f"WHERE k.kind = h.kind AND {where} ORDER BY h.number DESC LIMIT ?",
             (*values, limit),
         )
         self._driver.commit()
         return sorted(map(_decision, reversed(rows)), key=attrgetter("at"))
+
+    def leads(
+        self, keys: Collection[bytes], versions: Collection[int | None] | None
+    ) -> Iterator[Lead]:
+        """The decisions that lead to a winner under these keys, in these versions, None for
+        all; the latest, where there are very many."""
+        these = "1 = 1"
+        if versions is not None:
+            numbers = {str(NO_VERSION if it is None else it) for it in versions}
+            these = f"h.version IN ({', '.join(numbers)})"
+        first, last = self._segments("key")
+        if len(keys) * (last - first + 1) <= PROBES:
+            hashed = self._hashed("key", keys)
+        else:
+            hashes = ", ".join({str(crc32(key)) for key in keys})
+            hashed = f"h.key_hash <> 0 AND h.key_hash & {2**32 - 1} IN ({hashes})"
+        rows = self._driver.rows(
+            "SELECT k.consumer, h.key, h.version, k.status, h.at, h.id, h.reason "  # noqa: S608  ours
+            "FROM eventonce_history h, eventonce_history_kinds k WHERE k.kind = h.kind "
+            f"AND {hashed} AND {these} AND k.status IN ({places(len(LEADING))}) "
+            f"ORDER BY h.number DESC LIMIT {MOST_LEADS}",
+            [*LEADING],
+        )
+        self._driver.commit()
+        for consumer, key, version, *lead in reversed(rows):
+            yield Lead((consumer, bytes(key), None if version == NO_VERSION else version), *lead)
 
     def count_lately(self, status: Status, reason: str, since: int) -> int:
         """How many decisions of this status, one that always has a reason, have this reason since
@@ -410,13 +477,22 @@ class Tables:
             return 0
         names = self._digests.names("conversation", conversation)
         hashes = self._in_segments("conversation", map(str.encode, names))
-        dropped = self._driver.run(
-            "DELETE FROM eventonce_history WHERE conversation_hash <> 0 "  # noqa: S608  ours
-            f"AND conversation_hash IN ({hashes}) AND conversation IN ({_places(len(names))})",
-            names,
+        about = (
+            "FROM eventonce_history WHERE conversation_hash <> 0 "
+            f"AND conversation_hash IN ({hashes}) AND conversation IN ({places(len(names))})"
         )
+        states = f"SELECT DISTINCT key {about} AND version <> {NO_VERSION}"
+        keys = [bytes(key) for (key,) in self._driver.rows(states, names)]
+        dropped = self._driver.run(f"DELETE {about}", names)
+        self.subjects.drop(key for key in keys if not self._has(key))
         self._driver.commit()
         return dropped
+
+    def _has(self, key: bytes) -> bool:
+        """Whether there is a decision of this key."""
+        one = "SELECT 1 FROM eventonce_history h"
+        query = f"{one} WHERE {self._hashed('key', [key])} AND h.key = ? LIMIT 1"
+        return bool(self._driver.rows(query, (key,)))
 
     def try_to_write(self) -> None:
         """Ask for all that a writer needs, and change nothing."""
@@ -425,6 +501,7 @@ class Tables:
             self._driver.run("UPDATE eventonce_history_kinds SET seen = seen WHERE 1 = 0")
             self._driver.run(f"INSERT INTO {minutes} SELECT * FROM {minutes} WHERE 1 = 0")  # noqa: S608  ours
             self._driver.run("DELETE FROM eventonce_history WHERE 1 = 0")
+            self.subjects.try_to_write()
         finally:
             self._driver.rollback()
 
@@ -448,9 +525,9 @@ class Tables:
         return self._driver.scrub()
 
     def hidden(self, what: What, name: str) -> int:
-        """How many decisions may have this id or conversation under a digest that cannot be made
-        here: by a secret that is not known; for a name that is a digest itself, all that are not
-        by its secret. All decisions are read."""
+        """How many decisions may have this id, conversation or subject under a digest that cannot
+        be made here: by a secret that is not known; for a name that is a digest itself, all that
+        are not by its secret. All decisions are read."""
         begin = f"substr({what}, 1, {SECRET_DIGITS})"
         if DIGEST.fullmatch(name):
             where, values = f"{what} <> '' AND {begin} <> ?", [name[:SECRET_DIGITS]]
@@ -458,8 +535,13 @@ class Tables:
             where, values = f"length({what}) = {DIGITS} AND substr({what}, 1, 1) = '{MARK}'", []
             if self._digests:
                 values = [*self._digests.begins]
-                where += f" AND {begin} NOT IN ({_places(len(values))})"
-        count = f"SELECT count(*) FROM eventonce_history WHERE {where}"  # noqa: S608  ours
+                where += f" AND {begin} NOT IN ({places(len(values))})"
+        table = "eventonce_history h"
+        if what == "subject":
+            if not self.subjects.readable:
+                return 0
+            table += f" JOIN {SUBJECTS} s ON s.key = h.key"
+        count = f"SELECT count(*) FROM {table} WHERE {where}"  # noqa: S608  ours
         ((many,),) = self._driver.rows(count, values)
         self._driver.commit()
         return int(many)
@@ -473,12 +555,17 @@ class Tables:
         given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
         conditions, values = [one for one, _ in given], [one for _, one in given]
         for name, allowed in search.kinds:
-            conditions.append(f"k.{name} IN ({_places(len(allowed))})")
+            conditions.append(f"k.{name} IN ({places(len(allowed))})")
             values += allowed
         if search.reasoned:
             conditions.append("h.reason <> ''")
         if search.key:
             conditions.append(self._hashed("key", [search.key]))
+        if search.subject:
+            keys = self.subjects.keys(search.subject)
+            same = f"{self._hashed('key', keys)} AND h.key IN ({places(len(keys))})"
+            conditions.append(same if keys else "1 = 0")
+            values += keys
         if search.conversation:
             condition, names = self._named("conversation", search.conversation)
             conditions.append(condition)
@@ -507,16 +594,12 @@ class Tables:
         """The condition that this is the id or the conversation of a decision."""
         names = self._digests.names(what, text)
         hashes = self._hashed(what, map(str.encode, names))
-        return f"{hashes} AND h.{what} IN ({_places(len(names))})", [*names]
+        return f"{hashes} AND h.{what} IN ({places(len(names))})", [*names]
 
     def _hashed(self, what: str, values: Iterable[bytes]) -> str:
         """The condition that the index of ids, conversations or keys finds one of these; what is
         not 0 stands there. An index by a hash costs less than one by a text or a key."""
         return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, values)})"
-
-
-def _places(many: int) -> str:
-    return ", ".join("?" * many)
 
 
 def _storable(kind: Kind) -> Kind:
@@ -534,7 +617,7 @@ def _containing(text: str) -> str:
 
 
 def _decision(row: Sequence[Any]) -> Decision:
-    fields = dict(zip(COLUMNS, row, strict=True))
+    fields = dict(zip((*COLUMNS, "subject"), row, strict=True))
     same_id = fields["same_id"]
     fields["same_id"] = None if same_id < 0 else bool(same_id)
     fields["key"] = bytes(fields["key"])

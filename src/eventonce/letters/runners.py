@@ -72,7 +72,7 @@ class Runners:
 
     def _record(self, consumer: Consumer) -> None:
         if self._recorded is not None:
-            consumer.observers.append(self._recorded.by(consumer.name))
+            consumer.observers.append(self._recorded.by(consumer))
 
 
 class _Recorded:
@@ -84,13 +84,14 @@ class _Recorded:
         self._history: History | None = None
         self._failed = False
 
-    def by(self, consumer: str) -> Callable[[Outcome, float], None]:
-        """An observer for the consumer of this name."""
+    def by(self, consumer: Consumer) -> Callable[[Outcome, float], None]:
+        """An observer for this consumer."""
 
         def keep(outcome: Outcome, seconds: float) -> None:
             history = self._opened()
             if history is not None:
-                history.observer(consumer, REDRIVEN).batch([outcome], seconds)
+                observer = history.observer(consumer.name, REDRIVEN, lambda: consumer.rules)
+                observer.batch([outcome], seconds)
 
         return keep
 

@@ -24,11 +24,12 @@ from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
 FIRST: Final = ("conversation", "event", "reason")
-MORE: Final = ("type", "rule", "copies", "key", "consumer", "since", "until")
+MORE: Final = ("subject", "type", "rule", "copies", "key", "consumer", "since", "until")
 HINTS: Final = {
     "conversation": "the id of a call, a contact or a case",
     "event": "its transport id",
     "reason": "a part of it",
+    "subject": "of a state: the whole text",
     "since": "10m, or 2026-11-16T08:00Z",
     "until": "1h, or 2026-11-16T09:00Z",
     "key": "hexadecimal",
@@ -49,10 +50,10 @@ async def page(request: Request) -> Response:
         return await framed(request, View("Search", body), status=400)
     person.check_search(query.given)
     found = [
-        replace(one, reason=person.reason(one.reason))
+        replace(one, reason=person.reason(one.reason), subject=person.subject(one.subject))
         for one in await context.ask_history(lambda: _found(context, query), SEARCH_PATIENCE)
     ]
-    by_id = query.search.conversation or query.search.id
+    by_id = query.search.conversation or query.search.id or query.search.subject
     hidden = await context.hidden.get() if found and by_id else 0
     results = _story(found, query.search.conversation) if query.one else _decisions(found)
     more = f"The history may have more of it: {hidden_text(hidden)}." if hidden else ""
@@ -63,7 +64,7 @@ async def page(request: Request) -> Response:
 
 def _found(context: Context, query: SearchQuery) -> list[Decision]:
     with context.resources.searching() as history:
-        return history.find(query.search, query.limit)
+        return history.with_winners(history.find(query.search, query.limit))
 
 
 def _title(query: SearchQuery) -> str:
@@ -71,6 +72,8 @@ def _title(query: SearchQuery) -> str:
         return f"Conversation {query.search.conversation[:60]}"
     if query.search.id:
         return f"Event {query.search.id[:60]}"
+    if query.search.subject:
+        return f"Subject {query.search.subject[:60]}"
     return "Search"
 
 
@@ -81,7 +84,7 @@ def _form(query: SearchQuery, person: Person) -> Html:
         tag("summary", "More fields"),
         tag(
             "div",
-            *(_field(name, query) for name in MORE),
+            *(_field(name, query) for name in MORE if person.may_search(name)),
             class_="fields",
         ),
         open=any(name in query.given for name in MORE),
@@ -126,16 +129,19 @@ def _decisions(found: Sequence[Decision]) -> Html:
     """A row for each, the latest first."""
     if not found:
         return tag("div")
-    head = ("decided", "status", "type", "conversation", "rule", "reason")
+    states = any(one.subject for one in found)
+    subject = ("subject",) if states else ()
+    head = ("decided", "status", "type", "conversation", *subject, "rule", "reason")
     rows = [
         tag(
             "tr",
             tag("td", tag("time", moment(one.at)), _late(one), class_="when"),
             tag("td", _status(one)),
             tag("td", _event(one)),
-            tag("td", _conversation(one), data_label="conversation"),
+            tag("td", _short("conversation", one.conversation), data_label="conversation"),
+            tag("td", _short("subject", one.subject), data_label="subject") if states else None,
             tag("td", one.rule, data_label="rule"),
-            tag("td", data(one.reason), class_="soft"),
+            tag("td", data(one.reason), _won(one), class_="soft"),
         )
         for one in reversed(found)
     ]
@@ -163,11 +169,19 @@ def _event(one: Decision) -> Html:
     return link(name, event=one.id) if one.id else name
 
 
-def _conversation(one: Decision) -> Html | None:
-    if not one.conversation:
+def _short(what: str, name: str) -> Html | None:
+    """A link to all about this conversation or subject."""
+    if not name:
         return None
-    short = one.conversation if len(one.conversation) <= 13 else f"{one.conversation[:12]}…"
-    return link(data(short), conversation=one.conversation, title=one.conversation)
+    short = name if len(name) <= 13 else f"{name[:12]}…"
+    return link(data(short), title=name, **{what: name})
+
+
+def _won(one: Decision) -> Html | None:
+    """A link to the event that took effect before this one, if that is another."""
+    if one.winner is None or one.winner == one.id:
+        return None
+    return joined(" · ", link("the event that took effect", event=one.winner, title=one.winner))
 
 
 def link(words: object, *, title: str | None = None, **query: str) -> Html:
@@ -256,7 +270,7 @@ def _step(one: Decision) -> Html:
         parts.append(f"received {one.receives} times")
     spread = [piece for part in parts for piece in (", ", part)][1:]
     about = link("its deliveries", event=one.id) if one.id else None
-    return joined(*spread, " · " if about else None, about)
+    return joined(*spread, _won(one), " · " if about else None, about)
 
 
 def _names(first: Decision) -> Html:
@@ -264,5 +278,8 @@ def _names(first: Decision) -> Html:
     return joined(
         f"consumer {first.consumer}, rule ",
         first.rule or "none",
+        joined(", subject ", link(data(first.subject), subject=first.subject))
+        if first.subject
+        else None,
         joined(", key ", link(key, key=key)) if key else None,
     )

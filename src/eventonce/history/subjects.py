@@ -1,0 +1,155 @@
+"""The subjects of states: a table from the key of a state to its subject in one text.
+
+A key is made of its subject and never has another: the text stands once for all decisions about it,
+and is written again only as often as it takes to know which are in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from math import inf
+from time import monotonic
+from typing import Final
+
+from eventonce.history.decision import id_kept
+from eventonce.history.digests import Digests, plain
+from eventonce.history.driver import Driver, places
+from eventonce.log import log
+from eventonce.rules import Ruleset
+from eventonce.types import Outcome
+
+TABLE: Final = "eventonce_history_subjects"
+
+IN_USE: Final = 60.0
+"""Seconds for which a key is remembered as one whose subject is kept."""
+
+MOST_KEYS: Final = 20_000
+"""Keys that are remembered."""
+
+MOST_OF_ONE: Final = 100
+"""Keys of one subject, the latest: each consumer has some, by the types of its events."""
+
+PAGE: Final = 10_000
+"""Subjects that are read at once."""
+
+_WRITES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+Rules = Callable[[], Ruleset]
+"""The rules of a consumer that are in use now."""
+
+Row = tuple[bytes, str, int]
+"""A key, its subject, and the moment in milliseconds at which it was in use."""
+
+
+class Subjects:
+    """The subjects in a database; for one thread at a time. A history that an older version made
+    may lack the table, or its user the right to it: nothing is kept and found then."""
+
+    def __init__(self, driver: Driver, digests: Digests) -> None:
+        self._driver = driver
+        self._digests = digests
+        self._known: set[bytes] = set()
+        self._until = -inf
+        self._writable = False
+        self._said = False
+
+    def unknown(self, told: Iterable[tuple[Sequence[Outcome], Rules]], now: int) -> list[Row]:
+        """The subjects behind these outcomes that are to be written, in the order of their keys, so
+        that no two writers wait for each other in a circle."""
+        if monotonic() > self._until or len(self._known) > MOST_KEYS:
+            self._known.clear()
+            self._until = -inf
+        found: dict[bytes, Row] = {}
+        for outcomes, rules in told:
+            for one in [it for it in outcomes if it.order is not None]:
+                key, event = one.key, one.event
+                if event is None or key in self._known or key in found or not self._may_write():
+                    continue
+                # A rule may have changed since, or be no rule any more: the decision is kept.
+                with suppress(Exception):
+                    text = rules().subject(event, key)
+                    if text:
+                        found[key] = (key, self._kept(text), now)
+        return sorted(found.values())
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write these, within the transaction of their decisions."""
+        self._driver.run_many(
+            f"INSERT INTO {TABLE} (key, subject, seen) VALUES (?, ?, ?) "  # noqa: S608  ours
+            "ON CONFLICT (key) DO UPDATE SET subject = excluded.subject, seen = excluded.seen",
+            rows,
+        )
+
+    def written(self, rows: Sequence[Row]) -> None:
+        """Remember these: their transaction has ended."""
+        self._known.update(key for key, _, _ in rows)
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to read, for this user."""
+        return self._driver.may(TABLE, "SELECT")
+
+    def selected(self) -> str:
+        """The expression for the subject of a decision `h`."""
+        found = f"SELECT s.subject FROM {TABLE} s WHERE s.key = h.key"  # noqa: S608  ours
+        return f"coalesce(({found}), '')" if self.readable else "''"
+
+    def keys(self, text: str) -> list[bytes]:
+        """The keys of this subject."""
+        if not self.readable:
+            return []
+        names = self._digests.names("subject", text)
+        rows = self._driver.rows(
+            f"SELECT key FROM {TABLE} WHERE subject IN ({places(len(names))}) "  # noqa: S608  ours
+            f"ORDER BY seen DESC LIMIT {MOST_OF_ONE}",
+            names,
+        )
+        return [bytes(key) for (key,) in rows]
+
+    def all(self) -> Iterator[tuple[bytes, str]]:
+        """All keys with their subjects; an error where this user may not read them, because whoever
+        asks wants to know that something is not there."""
+        query = f"SELECT key, subject FROM {TABLE} WHERE key > ? ORDER BY key LIMIT {PAGE}"  # noqa: S608  ours
+        last: bytes | None = b"" if self._driver.has(TABLE) else None
+        while last is not None:
+            rows = self._driver.rows(query, (last,))
+            yield from ((bytes(key), subject) for key, subject in rows)
+            last = bytes(rows[-1][0]) if rows else None
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Drop the subjects of these keys."""
+        if self._driver.has(TABLE):
+            dropping = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608  ours
+            self._driver.run_many(dropping, [(key,) for key in keys])
+
+    def drop_unused(self, before: int) -> None:
+        """Drop the subjects that no decision since this moment has."""
+        if self._driver.may(TABLE, *_WRITES):
+            # A key is in use for a while after it was written.
+            since = before - int(2 * IN_USE * 1000)
+            self._driver.run(f"DELETE FROM {TABLE} WHERE seen < ?", (since,))  # noqa: S608  ours
+
+    def try_to_write(self) -> None:
+        """Ask for all that a writer needs, and change nothing."""
+        if self._driver.has(TABLE):
+            self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"UPDATE {TABLE} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"DELETE FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
+
+    def _kept(self, text: str) -> str:
+        return self._digests.of("subject", text) if self._digests else plain(id_kept(text))
+
+    def _may_write(self) -> bool:
+        if self._until == -inf:
+            self._until = monotonic() + IN_USE
+            self._writable = self._driver.may(TABLE, *_WRITES)
+            if not self._writable and not self._said:
+                self._said = True
+                log().warning(
+                    "history: the subjects of states are not kept: there is no table %s, or this "
+                    "user may not write to it; let a user who may make tables open the history "
+                    "once, and grant the right",
+                    TABLE,
+                )
+        return self._writable

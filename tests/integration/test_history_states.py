@@ -1,0 +1,470 @@
+"""The history of states and copies on both databases: the subject of a key, and the event that took
+effect before a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from eventonce import Consumer, Rule
+from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.history import Decision, History, Search, recorder, subjects
+from eventonce.history import tables as tables_module
+from eventonce.history.decision import LONGEST, id_kept
+from eventonce.history.story import told
+from eventonce.rules import Ruleset
+from eventonce.types import Event
+from tests.servers.postgres import Cluster, serving
+
+AGENT = Rule(
+    name="agent",
+    match="agent",
+    subject=["detail.user", "detail.queue?"],
+    order="detail.at",
+    state=["detail.status"],
+    at="detail.at",
+    unchanged_within="1h",
+)
+CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.said"])
+SECRETS = (b"the secret in use, new", b"the secret before it")
+NOON = 1_780_000_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    cluster: Cluster = request.getfixturevalue("cluster")
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    return cluster.uri()
+
+
+@pytest.fixture
+def history(uri: str) -> Iterator[History]:
+    with History(uri, worker="w1") as history:
+        yield history
+
+
+def consumer(history: History, name: str = "crm", rules: Any = (AGENT, CALL)) -> Consumer:
+    made = Consumer("memory:", name=name, rules=[*rules], handler=lambda _: None)
+    made.observers.append(history.observer(name, rules=lambda: made.rules))
+    return made
+
+
+def event(id: str, type: str, **detail: Any) -> bytes:
+    return msgspec.json.encode({"id": id, "detail-type": type, "detail": detail})
+
+
+def agent(id: str, version: int, status: str = "", user: str = "u-1", **more: Any) -> bytes:
+    return event(id, "agent", user=user, at=NOON + version, status=status or id, **more)
+
+
+def rows(history: History) -> list[tuple[Any, ...]]:
+    with history._tables() as tables:
+        found = tables._driver.rows(f"SELECT subject FROM {subjects.TABLE} ORDER BY subject")
+        tables._driver.commit()
+    return found
+
+
+def drop_table(history: History) -> None:
+    """The history as an older version has made it."""
+    with history._tables() as tables:
+        tables._driver.run(f"DROP TABLE {subjects.TABLE}")
+        tables._driver.commit()
+
+
+ALL = Search()
+
+
+def winners(history: History, search: Search = ALL) -> list[tuple[str, str, str | None]]:
+    found = history.with_winners(history.find(search))
+    return [(one.id, one.status, one.winner) for one in found]
+
+
+# --- the event that took effect ---
+
+
+@pytest.mark.parametrize("probes", [0, tables_module.PROBES])
+def test_a_copy_names_the_event_that_took_effect(
+    history: History, monkeypatch: pytest.MonkeyPatch, probes: int
+) -> None:
+    """However many keys there are to look for, and also where a search finds the copies alone."""
+    monkeypatch.setattr(tables_module, "PROBES", probes)
+    crm, billing = consumer(history), consumer(history, "billing")
+    for made, first in ((crm, "a"), (billing, "b")):
+        for id_ in (first, first, "c"):
+            made.process([event(id_, "call", call=1)])
+    crm.process([event("d", "call", call=1, said="no")])
+    crm.process([event("e", "call", call=2)])
+    history.flush()
+    assert winners(history, Search(consumer="crm")) == [
+        ("a", "done", None),
+        ("a", "duplicate", "a"),
+        ("c", "duplicate", "a"),
+        ("d", "conflict", "a"),
+        ("e", "done", None),
+    ]
+    assert winners(history, Search(copies="other")) == [
+        ("c", "duplicate", "a"),
+        ("c", "duplicate", "b"),
+    ]
+    (chapter,) = told(history.with_winners(history.find(Search(copies="other", consumer="crm"))))
+    assert ", of event a, under another transport id" in chapter.sentences[0]
+    (whole, *_) = told(history.with_winners(history.find(Search(consumer="crm"))))
+    assert " as event a on worker w1" in whole.sentences[0]
+    assert ", of event a; 1 under the same" in whole.sentences[1]
+
+
+def test_a_version_that_was_dropped_names_the_one_that_was_applied(history: History) -> None:
+    crm = consumer(history)
+    sent = [agent("a", 1), agent("b", 20), agent("c", 10), agent("b", 20), agent("d", 20, "b")]
+    for one in sent:
+        crm.process([one])
+    history.flush()
+    assert winners(history) == [
+        ("a", "done", None),
+        ("b", "done", None),
+        ("c", "stale", "b"),
+        ("b", "duplicate", "b"),
+        ("d", "duplicate", "b"),
+    ]
+    (chapter,) = told(history.with_winners(history.find(Search(id="c"))))
+    (sentence,) = chapter.sentences
+    assert sentence.endswith(f"older than {NOON + 20}, which was applied; event b has that version")
+
+
+def test_a_state_that_was_told_unchanged_leads_to_the_version_that_took_effect(
+    history: History,
+) -> None:
+    """The record has the version and the id of the last one that was told."""
+    crm = consumer(history)
+    crm.process([agent("a", 1, "on")])
+    for number in range(2, 14):
+        crm.process([agent(f"same-{number}", number, "on")])
+    for last in (agent("same-13", 13, "on"), agent("old", 5, "off")):
+        crm.process([last])
+    history.flush()
+    found = winners(history)[1:]
+    assert [status for _, status, _ in found] == ["unchanged"] * 12 + ["duplicate", "stale"]
+    assert {winner for _, _, winner in found} == {"a"}
+    # Also where the versions between are none of those that are asked for.
+    assert winners(history, Search(status="duplicate,stale")) == found[-2:]
+
+
+def test_a_winner_that_the_history_does_not_have_is_nobody(history: History) -> None:
+    crm = consumer(history)
+    crm.observers[:], observers = [], list(crm.observers)
+    crm.process([event("a", "call", call=1), agent("b", 20), event("", "call", call=2)])
+    crm.observers[:] = observers
+    crm.process([event("a", "call", call=1), event("c", "call", call=1), agent("d", 10)])
+    crm.process([event("e", "call", call=2)])
+    history.flush()
+    assert winners(history) == [
+        ("a", "duplicate", "a"),
+        ("c", "duplicate", None),
+        ("d", "stale", None),
+        ("e", "duplicate", None),
+    ]
+    (chapter, *_) = told(history.with_winners(history.find(Search(id="e"))))
+    assert "of event" not in chapter.sentences[0]
+
+
+def test_the_last_effect_before_a_copy_is_its_winner(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record is forgotten in its time, and its event runs again."""
+    clock = count(NOON)
+    monkeypatch.setattr(recorder, "wall_clock", lambda: next(clock))
+    crm = consumer(history)
+    for first in ("a", "b"):
+        crm.process([event(first, "call", call=1)])
+        crm.process([event(f"{first}-again", "call", call=1)])
+        history.flush()
+        (done, *_) = history.find(Search(status="done"))
+        crm.admin.forget([done.key])
+    found = history.find(Search())
+    # The clock of one worker may be so far behind that its copy comes before all effects.
+    early = msgspec.structs.replace(found[1], at=0)
+    told_ = history.with_winners([*found, early])
+    assert [one.winner for one in told_] == [None, "a", None, "b", "a"]
+
+
+def test_winners_are_found_by_the_index_of_keys_in_one_question(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        crm = consumer(history)
+        for id_ in ("a", "b"):
+            crm.process([event(id_, "call", call=number) for number in range(5)])
+        history.flush()
+        found = history.find(Search(status="duplicate"))
+        with history._tables() as tables:
+            asked: list[tuple[str, Any]] = []
+            rows = tables._driver.rows
+            tables._driver.rows = lambda query, values=(): (  # type: ignore[method-assign]
+                asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
+            )
+            history.with_winners(found)
+            asked = [(query, values) for query, values in asked if "h.reason" in query]
+            ((query, values),) = asked
+            plan = str(rows(f"EXPLAIN QUERY PLAN {query}", values))
+    assert "USING INDEX eventonce_history_key " in plan
+    assert "SCAN" not in plan
+
+
+def test_with_a_secret_the_winner_is_a_digest(uri: str) -> None:
+    with History(uri, secrets=SECRETS) as history:
+        crm = consumer(history)
+        for id_ in ("order-4711", "order-4712"):
+            crm.process([event(id_, "call", call=1)])
+        history.flush()
+        done, copy = history.with_winners(history.find(Search()))
+        assert copy.winner == done.id
+        assert done.id.startswith("#")
+
+
+# --- the subject of a state ---
+
+
+def test_the_subject_of_a_state_is_kept_and_found(history: History) -> None:
+    crm, billing = consumer(history), consumer(history, "billing")
+    crm.process([agent("a", 1), agent("b", 2, queue=7), event("c", "call", call="u-1")])
+    crm.process([agent("a", 1), agent("d", 3, user="u-2")])
+    billing.process([agent("a", 1)])
+    history.flush()
+    assert [(one.id, one.subject) for one in history.find(Search())] == [
+        ("a", "u-1"),
+        ("b", "u-1, 7"),
+        ("c", ""),
+        ("a", "u-1"),
+        ("d", "u-2"),
+        ("a", "u-1"),
+    ]
+    found = history.find(Search(subject="u-1"))
+    assert [(one.consumer, one.status) for one in found] == [
+        ("crm", "done"),
+        ("crm", "duplicate"),
+        ("billing", "done"),
+    ]
+    assert [one.id for one in history.find(Search(subject="u-1, 7"))] == ["b"]
+    assert history.find(Search(subject="u-1", id="b")) == []
+    assert [history.find(Search(subject=no)) for no in ("u-", "7", "u-1,7", "U-1")] == [[]] * 4
+    assert len(rows(history)) == 4, "once for each key"
+
+
+def test_a_search_by_subject_reads_no_more_than_it_finds(tmp_path: Path) -> None:
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        consumer(history).process([agent("a", 1)])
+        history.flush()
+        with history._tables() as tables:
+            asked: list[tuple[str, Any]] = []
+            rows = tables._driver.rows
+            tables._driver.rows = lambda query, values=(): (  # type: ignore[method-assign]
+                asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
+            )
+            assert tables.find(Search(subject="u-1"), 10)
+            plans = [str(rows(f"EXPLAIN QUERY PLAN {query}", values)) for query, values in asked]
+    assert "INDEX eventonce_history_key " in plans[-1]
+    assert any("INDEX eventonce_history_subjects_subject " in plan for plan in plans)
+    assert not [plan for plan in plans if "SCAN eventonce_history" in plan or "SCAN h" in plan]
+
+
+def test_a_subject_is_asked_of_the_rules_once_a_key(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    subject = Ruleset.subject
+
+    def noted(self: Ruleset, event: Event, key: bytes) -> str:
+        asked.append(key)
+        return subject(self, event, key)
+
+    monkeypatch.setattr(Ruleset, "subject", noted)
+    crm = consumer(history)
+    for number in range(3):
+        crm.process([agent(f"a-{number}", number), agent(f"b-{number}", number, user="u-2")] * 2)
+        crm.process([event(f"c-{number}", "call", call=number)])
+        history.flush()
+    assert len(asked) == len(set(asked)) == 2
+    # Not for ever: whoever drops what is unused must know which are in use, and memory is bounded.
+    monkeypatch.setattr(subjects, "MOST_KEYS", 1)
+    crm.process([agent("a-9", 9)])
+    history.flush()
+    assert len(asked) == 3
+    monkeypatch.setattr(subjects, "monotonic", lambda: inf)
+    crm.process([agent("a-10", 10)])
+    history.flush()
+    assert len(asked) == 4
+
+
+def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(history: History) -> None:
+    """The rules may be read anew between a decision and its writing."""
+    crm = consumer(history)
+    crm.process([agent("a", 1, queue=7)])
+    changed = msgspec.structs.replace(AGENT, subject=("detail.queue",))
+    crm.use(Ruleset([changed], name="crm"))
+    history.flush()
+    crm.process([agent("b", 2, queue=7)])
+    crm.use(Ruleset([CALL], name="crm"))
+    history.flush()
+    crm.use(Ruleset([changed], name="crm"))
+    crm.process([agent("c", 3, queue=7)])
+    history.flush()
+    found = {one.id: one.subject for one in history.find(Search())}
+    # All decisions of a key have its subject, also those from before it was known.
+    assert found == {"a": "", "b": "7", "c": "7"}
+
+
+def broken() -> Ruleset:
+    raise RuntimeError("no rules")
+
+
+@pytest.mark.parametrize("rules", [None, broken])
+def test_a_subject_that_cannot_be_told_costs_no_decision(
+    history: History, rules: Callable[[], Ruleset] | None
+) -> None:
+    crm = consumer(history)
+    crm.observers[:] = [history.observer("crm", rules=rules)]
+    crm.process([agent("a", 1)])
+    history.flush()
+    assert [(one.id, one.subject) for one in history.find(Search())] == [("a", "")]
+    assert history.dropped == 0
+
+
+def test_no_subject_of_a_sender_is_refused_or_fills_the_disk(history: History) -> None:
+    long, odd, digest = "x" * 1000, "a\0\u00fc#", "#" + 32 * "0"
+    crm = consumer(history)
+    crm.process([agent("a", 1, user=long), agent("b", 1, user=odd), agent("c", 1, user=digest)])
+    history.flush()
+    (found,) = history.find(Search(subject=long))
+    assert (found.subject, len(found.subject)) == (id_kept(long), LONGEST)
+    assert history.find(Search(subject=found.subject)) == [found]
+    assert [one.id for one in history.find(Search(subject=odd))] == ["b"]
+    assert [one.id for one in history.find(Search(subject=digest))] == ["c"]
+    assert history.hidden("subject", "u") == 0, "it looks like a digest, and is none"
+
+
+def test_with_a_secret_a_subject_is_a_digest_and_found_by_value(uri: str) -> None:
+    for number, used in enumerate(((), SECRETS[1:], SECRETS)):
+        with History(uri, secrets=used) as writing:
+            made = consumer(writing, f"crm-{number}")
+            made.process([agent("a", 1, user="4930901820", queue="sales")])
+    with History(uri, look=True) as clear:
+        kept = [one.subject for one in clear.find(Search())]
+        assert clear.hidden("subject", "4930901820, sales") == 2
+        assert [one.subject for one in clear.find(Search(subject=kept[2]))] == [kept[2]]
+        with pytest.raises(ConfigError, match=r"does not name \(2 decisions\)"):
+            clear.find(Search(subject="4930901820"))
+    assert [one.startswith("#") for one in kept] == [False, True, True]
+    assert len(set(kept)) == 3
+    with History(uri, secrets=SECRETS) as history:
+        whole = history.find(Search(subject="4930901820, sales"))
+        assert [one.subject for one in whole] == kept
+        assert history.hidden("subject", "4930901820, sales") == 0
+        assert history.hidden_from(Search(subject="4930901820")) == 0
+
+
+def test_a_file_with_digests_holds_no_subject(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri, secrets=SECRETS) as history:
+        consumer(history).process([agent("a", 1, user="4930901820")])
+        history.flush()
+        found = b"".join(it.read_bytes() for it in tmp_path.iterdir())
+    assert b"4930901820" not in found
+    assert subjects.TABLE.encode() in found
+
+
+def test_subjects_are_dropped_with_their_last_decision(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = NOON
+    monkeypatch.setattr(recorder, "wall_clock", lambda: now)
+    with History(uri, keep="1d") as history:
+        crm = consumer(history)
+        crm.process([agent("a", 1), agent("b", 1, user="u-2")])
+        history.flush()
+        now += 80_000_000
+        # In use for a minute after it was written, whatever becomes of the clock of the process.
+        monkeypatch.setattr(subjects, "monotonic", lambda: inf)
+        crm.process([agent("c", 2)])
+        history.flush()
+        now += 80_000_000
+        assert history.tidy() == 2
+        assert [(one.id, one.subject) for one in history.find(Search())] == [("c", "u-1")]
+        assert rows(history) == [("u-1",)]
+
+
+def test_a_subject_goes_with_the_conversation_that_alone_had_it(history: History) -> None:
+    crm = consumer(history)
+    crm.process([agent("a", 1, conversationId="c-1"), agent("b", 2, conversationId="c-2")])
+    crm.process([agent("c", 1, user="u-2", conversationId="c-1")])
+    history.flush()
+    assert history.forget("c-1") == 2
+    assert rows(history) == [("u-1",)]
+
+
+def test_a_history_of_an_older_version_is_read_and_given_the_table(uri: str) -> None:
+    with History(uri) as history:
+        consumer(history).process([agent("a", 1, conversationId="c-1")])
+        history.flush()
+        drop_table(history)
+    with History(uri, look=True) as reader:
+        assert [(one.id, one.subject) for one in reader.find(Search())] == [("a", "")]
+        assert reader.find(Search(subject="u-1")) == []
+        assert reader.hidden("subject", "u-1") == 0
+        assert reader.subjects(bool) == []
+        reader.try_to_write()
+        reader.drop_subjects([b"k"])
+        assert reader.forget("c-9") == 0
+    with History(uri) as history:
+        crm = consumer(history)
+        crm.process([agent("a", 1)])
+        crm.process([agent("b", 2)])
+        history.flush()
+        # The subject is one of the key, so that earlier decisions have it, too.
+        assert [one.subject for one in history.find(Search(subject="u-1"))] == ["u-1"] * 3
+
+
+def test_whoever_may_not_make_the_table_keeps_decisions_all_the_same(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
+    with History(cluster.uri()) as history:
+        drop_table(history)
+    cluster.execute(
+        "CREATE ROLE clerk LOGIN",
+        "GRANT USAGE ON SCHEMA eventonce TO clerk",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
+    )
+
+    def decided(version: int) -> list[Decision]:
+        with History(cluster.uri(user="clerk")) as history:
+            consumer(history).process([agent(f"a-{version}", version)])
+            history.flush()
+            assert history.tidy() == 0
+            history.forget("c-1")
+            return history.find(Search())
+
+    assert [one.subject for one in decided(1)] == [""]
+    assert f"there is no table {subjects.TABLE}, or this user may not write" in caplog.text
+    with History(cluster.uri()):
+        pass
+    assert [one.subject for one in decided(2)] == ["", ""], "the table is there, the right is not"
+    with History(cluster.uri(user="clerk"), look=True) as reader:
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            reader.subjects(bool)
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            reader.try_to_write()
+    cluster.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON eventonce.{subjects.TABLE} TO clerk")
+    assert [one.subject for one in decided(3)] == ["u-1"] * 3
+    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
