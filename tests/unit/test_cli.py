@@ -364,7 +364,7 @@ def test_the_help_names_every_variable_of_an_option(run: Run) -> None:
     told = set(re.findall(r"EVENTONCE_\w+", run("--help").out))
     assert {param.envvar for _, param in _options(cli) if param.envvar} == told
     reading = {path.split()[0] for path, it in _options(cli) if it.envvar == "EVENTONCE_HISTORY"}
-    assert reading == {"history", "show", "dashboard"}
+    assert reading == {"history", "workers", "show", "dashboard"}
 
 
 def test_several_presets_in_the_environment_stand_with_spaces_between_them(

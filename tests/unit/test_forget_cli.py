@@ -23,7 +23,7 @@ from eventonce.history.digests import Digests
 from eventonce.letters.sources import StoreLetterSource
 from eventonce.stores import open_store
 from eventonce.types import Letter
-from tests.helpers import Run, audit_of, statuses
+from tests.helpers import Result, Run, audit_of, statuses
 
 GONE = "conv-4711"
 STAYS = "conv-4712"
@@ -132,6 +132,24 @@ def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
     done = run("forget", "--conversation", GONE, "--yes")
     assert "1 type of events in the history have this id" in done.out
     assert done.code == 1
+
+
+@pytest.mark.usefixtures("consumer")
+def test_a_type_that_names_it_is_no_proof_while_its_event_runs(run: Run) -> None:
+    said = {"call": 8, "conversationId": STAYS}
+    whole = {"id": "id-8", "detail-type": f"after.{GONE}", "detail": said}
+    done: list[Result] = []
+
+    def ask(_: Job) -> None:
+        with History("sqlite:///history.db") as history:
+            history.observer("crm", held=other.runtime.gate.held)
+            history._tell_if_due()
+            done.append(run("forget", "--conversation", GONE, "--yes"))
+
+    other = Consumer("memory:", name="crm", handler=ask)
+    other.process([msgspec.json.encode(whole)])
+    assert "1 type of events in the history have this id" in done[0].out
+    assert done[0].code == 1
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ GROUPS: Final = {
         "stats": "Count the records and dead letters of the store.",
         "dashboard": "Show rates, stories, workers and dead letters in a browser.",
         "history": "Tell what was decided about a conversation or an event, and why.",
+        "workers": "List the workers of the last hour, and the leases that they hold.",
         "show": "Show the record of an event.",
         "letters": "List, group, show, export, redrive and drop dead letters.",
         "audit": "Tell who redrove, dropped, exported or erased what, and how it ended.",
@@ -127,8 +128,8 @@ class Commands(Subcommands):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Environment variables: EVENTONCE_STORE, EVENTONCE_NAME, EVENTONCE_PRESETS, "
-    "EVENTONCE_CONFIG; EVENTONCE_QUEUE for run, EVENTONCE_HISTORY for history, show and dashboard, "
-    "EVENTONCE_HEADER for send. "
+    "EVENTONCE_CONFIG; EVENTONCE_QUEUE for run, EVENTONCE_HISTORY for history, workers, show and "
+    "dashboard, EVENTONCE_HEADER for send. "
     "Exit codes: 0 success, 1 some events failed or were not found, or a check found a fault, "
     "2 wrong usage or configuration, 3 store or queue unavailable, 130 interrupted.",
 )

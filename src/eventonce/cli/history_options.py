@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -58,12 +58,21 @@ def looking_back(file: Config, given: str | None = None) -> Iterator[History | N
 
 
 @contextmanager
-def keeping_history(file: Config, consumer: Consumer, channel: str) -> Iterator[History | None]:
-    """Keep what the consumer decides, where the file says so."""
+def keeping_history(
+    file: Config,
+    consumer: Consumer,
+    channel: str,
+    in_flight: Callable[[], int] | None = None,
+) -> Iterator[History | None]:
+    """Keep what the consumer decides, and tell which leases it holds, where the file says so."""
     if not file.history.store:
         yield None
         return
     with open_history(file, file.history.store) as history:
-        consumer.observers.append(history.observer(consumer.name, channel, lambda: consumer.rules))
+        held = consumer.runtime.gate.held
+        observer = history.observer(
+            consumer.name, channel, lambda: consumer.rules, held=held, in_flight=in_flight
+        )
+        consumer.observers.append(observer)
         history.keep_up()
         yield history

@@ -128,7 +128,6 @@ def run(
             write_trial(consumer.store, new_trial_key())
         with ExitStack() as stack:
             channel = "file" if captured else _channel(asked.queue)
-            stack.enter_context(keeping_history(settings.file, consumer, channel))
             stack.enter_context(exporting(consumer, channel))
             stack.enter_context(recording_shadows(settings.file, consumer))
             stack.enter_context(upkeep(consumer.admin, consumer.runtime.retention))
@@ -139,6 +138,7 @@ def run(
             worker = Worker(
                 consumer, source, WorkerSettings(asked.concurrency, receivers, seconds(asked.drain))
             )
+            stack.enter_context(keeping_history(settings.file, consumer, channel, worker.in_flight))
             if asked.health:
                 scrape = scraping(consumer, on=asked.metrics)
                 stack.enter_context(listening(str(asked.health), worker.state, scrape))

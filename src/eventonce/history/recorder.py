@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, starmap
 from typing import Any, Final, Self
 
@@ -15,9 +14,11 @@ from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
+from eventonce.core.plan import Run
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
+from eventonce.history.leases import STATES_KEPT, Watched, WorkerState, process_name
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.subjects import Rules
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
@@ -40,6 +41,8 @@ SHARE: Final = 4096
 All that waits is 200 MB at most."""
 TIDY_INTERVAL: Final = 60.0
 """Seconds between two looks for what is too old or too much."""
+TELL_INTERVAL: Final = 5.0
+"""Seconds between two times that a process tells which leases it holds."""
 TIDY: Final = 50_000
 """Decisions that are looked at in one transaction."""
 
@@ -87,6 +90,13 @@ class History:
         self._opened: Tables
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
+        self._watched: dict[tuple[str, str], Watched] = {}
+        """What is asked about each consumer and channel."""
+        self._tell_due = 0.0
+        self._telling = 0
+        """The process that has told its state; the child of a fork tells its own."""
+        self._began = os.getpid(), wall_clock()
+        self._untold = Outage()
         self._full = Outage()
         self._seen = 0
         self._told = 0
@@ -107,6 +117,7 @@ class History:
                 # A server comes back, and a right is given; the work does not wait for either.
                 log().warning("history: what is decided waits for its database: %s", error)
                 self._untidy.tells()
+                self._untold.tells()
                 self._background.outage.tells()
             self._begun = True
 
@@ -117,14 +128,26 @@ class History:
         self.close()
 
     def keep_up(self) -> None:
-        """Drop what is too old now and once a minute, also where nothing is decided."""
+        """Drop what is too old now and once a minute, and tell other processes the state of this
+        one, also where nothing is decided."""
         self._due = 0.0
         self._background.start()
 
-    def observer(self, consumer: str, channel: str = "", rules: Rules | None = None) -> _Observer:
+    def observer(
+        self,
+        consumer: str,
+        channel: str = "",
+        rules: Rules | None = None,
+        *,
+        held: Callable[[], Sequence[Run]] | None = None,
+        in_flight: Callable[[], int] | None = None,
+    ) -> _Observer:
         """An observer for the consumer of this name, whose events come in by this channel. `rules`
         answers the rules that it uses now, such as `lambda: consumer.rules`: by them the subjects
-        of states are known."""
+        of states are known. Other processes see its leases where `held` answers with its runs
+        (`consumer.runtime.gate.held`); `in_flight` answers how many events it has received and not
+        acknowledged yet."""
+        self._watched[consumer, channel] = Watched(held, in_flight)
         return _Observer(self._background, consumer, channel, rules)
 
     @property
@@ -174,15 +197,22 @@ class History:
         with self._tables() as tables:
             return tables.consumers()
 
+    def states(self) -> list[WorkerState]:
+        """The states that processes told of themselves; of a process that was killed, the last."""
+        with self._tables() as tables:
+            return tables.states.read()
+
     def begin(self) -> int | None:
         """The moment of the oldest decision; None where there is none."""
         with self._tables() as tables:
             return tables.begin()
 
     def types(self) -> list[tuple[str, str]]:
-        """The types of the events that it has decisions about, each with a source."""
+        """The types of the events that it has decisions about, each with a source; and of those
+        that run."""
         with self._tables() as tables:
-            return tables.types()
+            held = {(it.type, "") for state in tables.states.read() for it in state.load.leases}
+            return [*tables.types(), *held]
 
     def names(self, name: str, what: What = "conversation") -> list[str]:
         """All that may stand for this conversation here: its id, and its digests."""
@@ -260,9 +290,10 @@ class History:
             if self._background.ending:
                 # Whoever ends waits for this; the next process goes on.
                 break
-        if total:
-            with self._tables() as tables:
+        with self._tables() as tables:
+            if total:
                 tables.drop_unused(before, wall_clock())
+            tables.states.drop(wall_clock() - STATES_KEPT)
         return total
 
     def flush(self) -> None:
@@ -286,7 +317,7 @@ class History:
             self._opened.close()
 
     def _write(self, some: list[Told]) -> None:
-        worker = self._worker or f"{socket.gethostname()}:{os.getpid()}"
+        worker = self._worker or process_name()
         decisions: Iterable[tuple[Kind, Own]] = chain.from_iterable(
             decided(outcomes, at, consumer, worker, channel)
             for outcomes, at, consumer, channel, _ in some
@@ -308,6 +339,10 @@ class History:
             self._full.ended()
             self._say_dropped()
         self._tidy_if_due()
+        if self._background.ending:
+            self._take_back()
+        else:
+            self._tell_if_due()
 
     def _tidy_if_due(self) -> None:
         """Once a minute, whether something is decided or not."""
@@ -321,6 +356,46 @@ class History:
                 log().warning("history: what is old is not dropped yet: %s", error)
         else:
             self._untidy.ended()
+
+    def _tell_if_due(self) -> None:
+        """Every few seconds, whether something is decided or not."""
+        if not self._watched or self._look or time.monotonic() < self._tell_due:
+            return
+        self._tell_due = time.monotonic() + TELL_INTERVAL
+        self._telling = os.getpid()
+        if self._began[0] != os.getpid():
+            self._began = os.getpid(), wall_clock()
+        try:
+            # The work is asked before the database is waited for.
+            states = self._states()
+            with self._tables() as tables:
+                tables.states.tell(states)
+        except Exception as error:  # noqa: BLE001  likewise
+            if self._untold.tells() and not self._background.outage.lasts:
+                log().warning("history: others do not see the leases of this one yet: %s", error)
+        else:
+            self._untold.ended()
+
+    def _take_back(self) -> None:
+        """At the end no state is told any more but that of a consumer which leaves runs behind:
+        their leases end later."""
+        if self._telling != os.getpid() or self._untold.lasts or self._background.outage.lasts:
+            return
+        self._telling = 0
+        # Whoever does not hear of the end sees that nothing is told any more.
+        with suppress(Exception):
+            states = self._states()
+            with self._tables() as tables:
+                tables.states.tell([one for one in states if one.load.leases])
+                tables.states.remove([one for one in states if not one.load.leases])
+
+    def _states(self) -> list[WorkerState]:
+        process, now = process_name(), wall_clock()
+        worker = self._worker or process
+        return [
+            WorkerState(worker, *which, process, self._began[1], now, watched.load())
+            for which, watched in list(self._watched.items())
+        ]
 
     def _say_dropped(self) -> None:
         dropped = self._background.crowded_out

@@ -41,6 +41,7 @@ from eventonce.history.digests import (
     plain,
 )
 from eventonce.history.driver import Driver, places
+from eventonce.history.leases import SCHEMA, StateTable
 from eventonce.history.subjects import TABLE as SUBJECTS
 from eventonce.history.subjects import Row, Subjects
 from eventonce.history.winners import LEADING, Lead
@@ -159,6 +160,7 @@ class Tables:
         self._kinds_until = -inf
         self._kinds_dropped = -inf
         self.subjects = Subjects(driver, digests)
+        self.states = StateTable(driver)
         self.close = driver.close
         self.commit = driver.commit
         self.rollback = driver.rollback
@@ -178,7 +180,7 @@ class Tables:
             if not made or lacking:
                 schema = files("eventonce.history").joinpath("schema.sql").read_text()
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
-                statements = [*driver.first, *typed.split(";")[:-1]]
+                statements = [*driver.first, *typed.split(";")[:-1], SCHEMA]
                 for statement in statements:
                     # The owner of the others may be somebody else.
                     if not made or any(name in statement for name in lacking):

@@ -139,6 +139,10 @@ class Worker:
         """End after the events in work; safe in a signal handler."""
         self._threads.tell(Asked(why))
 
+    def in_flight(self) -> int:
+        """How many events were received and are not acknowledged yet."""
+        return len(self._inflight)
+
     def state(self) -> dict[str, Any]:
         """The state for a health check."""
         queue, live = self._queue, not self._threads.broken
@@ -157,7 +161,7 @@ class Worker:
             "queue": self._queue.report(),
             "store": self._store.report(),
             "running": len(running),
-            "in_flight": len(self._inflight),
+            "in_flight": self.in_flight(),
             "oldest_seconds": round(now - oldest, 1) if running else 0.0,
             "overdue": overdue,
         }

@@ -1,0 +1,211 @@
+"""The state that each process tells of its consumers, with the leases that it holds, and the table
+that other processes read it from; `workers` puts it beside the decisions."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Final, NamedTuple
+
+import msgspec
+
+from eventonce.clock import wall_clock
+from eventonce.core.plan import Run
+from eventonce.history.decision import conversation_of, id_kept, id_pattern, storable
+from eventonce.history.driver import Driver
+from eventonce.runtime.gate import is_overdue
+
+MOST_LEASES: Final = 100
+"""Leases of a consumer that are told, the oldest: the row is written anew every few seconds."""
+
+STALE_AFTER: Final = 30_000
+"""Milliseconds after which a process that told nothing was most likely killed."""
+
+STATES_KEPT: Final = 3_600_000
+"""Milliseconds for which the state of a process that was killed is kept."""
+
+NAME: Final = "eventonce_history_workers"
+
+# No part of `schema.sql` alone: a history of before this table gets it when a state is told.
+SCHEMA: Final = f"""CREATE TABLE IF NOT EXISTS {NAME} (
+  worker TEXT NOT NULL,
+  consumer TEXT NOT NULL,
+  channel TEXT NOT NULL,
+  process TEXT NOT NULL,
+  started BIGINT NOT NULL,
+  told BIGINT NOT NULL,
+  state TEXT NOT NULL,
+  PRIMARY KEY (worker, consumer, channel, process)
+)"""
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """A lease, and its run. Nothing tells whose event it is but the key, which is a digest."""
+
+    type: str
+    """The type of the event, without its ids."""
+    rule: str
+    attempt: int
+    key: str
+    """In hexadecimal."""
+    started: int
+    """When its handler began, in milliseconds; 0 while it waits."""
+    renewed: int
+    """When it was granted or last renewed, in milliseconds."""
+    lasts: int
+    """Milliseconds from then to its end; 0 where the run has no lease."""
+    condition: str = ""
+    """`lost`: another run has taken over; `overdue`: it runs longer than its rule allows;
+    `unguarded`: it has no lease. No enumeration: a later version may tell others."""
+
+    @property
+    def ends(self) -> int:
+        """When it ends unless it is renewed; 0 where nothing is held."""
+        held = self.renewed and self.lasts and self.condition != "lost"
+        return self.renewed + self.lasts if held else 0
+
+
+class Load(msgspec.Struct, frozen=True):
+    """The work of a consumer at one moment; None for what nobody told."""
+
+    held: int | None = None
+    """Runs whose leases are kept."""
+    running: int | None = None
+    """Those of them whose handlers run."""
+    in_flight: int | None = None
+    """Events that were received and are not acknowledged yet."""
+    leases: tuple[Lease, ...] = ()
+    """Those of the oldest runs."""
+
+
+class WorkerState(msgspec.Struct, frozen=True):
+    """The state of one consumer in one process."""
+
+    worker: str
+    consumer: str
+    channel: str
+    process: str
+    """The host and the process id; several processes may have one name as workers."""
+    started: int
+    told: int
+    """When this was true, in milliseconds."""
+    load: Load
+
+    def is_stale(self, now: int) -> bool:
+        """Whether the process has told nothing for long."""
+        return now - self.told > STALE_AFTER
+
+
+class Watched(NamedTuple):
+    """What is asked about a consumer; None for what cannot be asked."""
+
+    held: Callable[[], Sequence[Run]] | None = None
+    in_flight: Callable[[], int] | None = None
+
+    def load(self) -> Load:
+        """The answers of now."""
+        in_flight = self.in_flight() if self.in_flight is not None else None
+        if self.held is None:
+            return Load(in_flight=in_flight)
+        runs = sorted(self.held(), key=lambda run: run.started or inf)
+        running = sum(bool(run.started) and not run.finished for run in runs)
+        now, ago = wall_clock(), time.monotonic()
+        leases = tuple(_lease(run, now, ago) for run in runs[:MOST_LEASES])
+        return Load(len(runs), running, in_flight, leases)
+
+
+def process_name() -> str:
+    """The name of this process among those of all machines."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _lease(run: Run, now: int, monotonic: float) -> Lease:
+    """The lease of a run; both clocks say now."""
+
+    def at(moment: float) -> int:
+        return now - int((monotonic - moment) * 1000) if moment else 0
+
+    event, token = run.plan.event, run.token
+    named = id_pattern((id_kept(event.id), conversation_of(event)))
+    return Lease(
+        storable(named.sub("{id}", event.type) if named is not None else event.type),
+        storable(run.plan.rule.name),
+        run.attempt,
+        run.claim.key.hex(),
+        at(run.started),
+        at(run.renewed),
+        run.claim.lease if token else 0,
+        _condition(run, monotonic),
+    )
+
+
+def _condition(run: Run, monotonic: float) -> str:
+    if run.lost:
+        return "lost"
+    if not run.finished and is_overdue(run, monotonic):
+        return "overdue"
+    return "" if run.token else "unguarded"
+
+
+class StateTable:
+    """The table of a history's database; for one thread at a time."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def tell(self, states: Iterable[WorkerState]) -> None:
+        """Keep these in place of what the same processes told before."""
+        rows = [
+            (*_which(one), one.started, one.told, msgspec.json.encode(one.load).decode())
+            for one in states
+        ]
+        if not self._driver.has(NAME):
+            self._driver.begin()
+            self._driver.run(SCHEMA)
+        self._driver.run_many(
+            f"INSERT INTO {NAME} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
+            "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (worker, consumer, channel, process) "
+            "DO UPDATE SET started = excluded.started, told = excluded.told, "
+            "state = excluded.state",
+            rows,
+        )
+        self._driver.commit()
+
+    def remove(self, states: Iterable[WorkerState]) -> None:
+        """Drop what these processes told of these consumers."""
+        self._driver.run_many(
+            f"DELETE FROM {NAME} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
+            "AND process = ?",
+            [_which(one) for one in states],
+        )
+        self._driver.commit()
+
+    def read(self) -> list[WorkerState]:
+        """All that is told; nothing in a history of before this table."""
+        rows = self._driver.has(NAME) and self._driver.rows(
+            "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
+            f"FROM {NAME} ORDER BY worker, consumer, channel, process"
+        )
+        self._driver.commit()
+        fields = WorkerState.__struct_fields__[:-1]
+        return [
+            WorkerState(
+                **dict(zip(fields, row, strict=True)), load=msgspec.json.decode(state, type=Load)
+            )
+            for *row, state in rows or ()
+        ]
+
+    def drop(self, before: int) -> None:
+        """Drop what was told before this moment."""
+        if self._driver.has(NAME):
+            self._driver.run(f"DELETE FROM {NAME} WHERE told < ?", (before,))  # noqa: S608  ours
+        self._driver.commit()
+
+
+def _which(state: WorkerState) -> tuple[str, str, str, str]:
+    named = (state.worker, state.consumer, state.channel, state.process)
+    worker, consumer, channel, process = map(storable, named)
+    return worker, consumer, channel, process

@@ -1,0 +1,137 @@
+"""The workers of the last hour: what each decided, by the minute, beside the state that its
+processes tell; for the command line and the dashboard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from eventonce.history.leases import STATES_KEPT, Lease, WorkerState
+from eventonce.history.recorder import History
+from eventonce.history.story import UNITS, moment
+from eventonce.history.summary import GROUP_OF
+from eventonce.history.tables import MINUTE
+
+HOUR: Final = 60
+"""Minutes that are looked at."""
+
+CONDITIONS: Final = {"lost": "lost to another run", "unguarded": "without a lease"}
+"""Conditions of a run that are told in other words."""
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """What the history knows of one worker and one of its consumers."""
+
+    name: str
+    consumer: str
+    channels: tuple[str, ...]
+    """Without those that nobody named."""
+    last: int
+    """The minute of the last decision, in milliseconds; 0 for none."""
+    minutes: tuple[int, ...]
+    """Decisions of each minute, the oldest first."""
+    groups: Mapping[str, int]
+    states: tuple[WorkerState, ...]
+    """Of each process and channel; none where no process tells it, or does so no longer."""
+
+    @property
+    def events(self) -> int:
+        """How many decisions there were."""
+        return sum(self.minutes)
+
+    @property
+    def told(self) -> int:
+        """When it was last heard of, in milliseconds; 0 for never."""
+        return max((one.told for one in self.states), default=0)
+
+    @property
+    def held(self) -> int | None:
+        """How many leases it holds; None where nobody told."""
+        return _sum([one.load.held for one in self.states])
+
+    @property
+    def in_flight(self) -> int | None:
+        """How many events it has received and not acknowledged; None where nobody told."""
+        return _sum([one.load.in_flight for one in self.states])
+
+
+def read_workers(history: History, now: int) -> list[Worker]:
+    """The workers of the last hour, the busiest first."""
+    since = (now // MINUTE - HOUR + 1) * MINUTE
+    fields = ("worker", "consumer", "channel", "status")
+    rows: dict[tuple[str, str], list[tuple[int, str, str, int]]] = {}
+    for at, (name, consumer, channel, status), events, _ in history.counts(
+        since, now + MINUTE, fields
+    ):
+        rows.setdefault((name, consumer), []).append((at, channel, status, events))
+    states: dict[tuple[str, str], list[WorkerState]] = {}
+    for state in history.states():
+        # One that was killed is dropped within a minute after this.
+        if now - state.told <= STATES_KEPT:
+            states.setdefault((state.worker, state.consumer), []).append(state)
+    workers = [
+        _worker(which, rows.get(which, []), states.get(which, []), since)
+        for which in {**rows, **states}
+    ]
+    return sorted(workers, key=lambda one: (-one.events, one.name, one.consumer))
+
+
+def _worker(
+    which: tuple[str, str],
+    rows: list[tuple[int, str, str, int]],
+    states: list[WorkerState],
+    since: int,
+) -> Worker:
+    minutes = [0] * HOUR
+    groups: Counter[str] = Counter()
+    for at, _, status, events in rows:
+        minutes[min(HOUR - 1, max(0, (at - since) // MINUTE))] += events
+        groups[GROUP_OF[status]] += events
+    channels = {channel for _, channel, _, _ in rows} | {one.channel for one in states}
+    last = max((at for at, *_ in rows), default=0)
+    named = tuple(sorted(filter(None, channels)))
+    return Worker(*which, named, last, tuple(minutes), groups, tuple(states))
+
+
+def _sum(numbers: list[int | None]) -> int | None:
+    known = [one for one in numbers if one is not None]
+    return sum(known) if known else None
+
+
+def notes(state: WorkerState, now: int) -> list[str]:
+    """What is to be said about a state beside its numbers; mostly nothing."""
+    load, said = state.load, []
+    if state.is_stale(now):
+        end = max((one.ends for one in load.leases), default=0)
+        leases = "its leases are not known"
+        if load.held is not None:
+            leases = f"its leases end by {moment(end)[11:19]}" if end else "it held no lease"
+        if 0 < end <= now:
+            leases = f"its leases have ended, the last at {moment(end)[11:19]}"
+        said.append(f"{state.worker} was last heard of {ago(now - state.told)}; {leases}.")
+    if load.held is not None and load.held > len(load.leases):
+        said.append(
+            f"Of {load.held} leases of {state.worker}, those of the {len(load.leases)} oldest runs "
+            "are shown."
+        )
+    return said
+
+
+def condition(lease: Lease, now: int) -> str:
+    """The condition of a run in words; mostly none. A lease that was not renewed has ended,
+    whatever its worker told last."""
+    if 0 < lease.ends <= now:
+        return "ended"
+    return CONDITIONS.get(lease.condition, lease.condition)
+
+
+def ago(milliseconds: int) -> str:
+    """`12 s ago`, `3 minutes ago`; a clock that is behind says `now`."""
+    for unit, name in UNITS:
+        if milliseconds >= unit:
+            many = milliseconds // unit
+            return f"{many} {name}{'' if many == 1 else 's'} ago"
+    return f"{milliseconds // 1000} s ago" if milliseconds >= 1000 else "now"

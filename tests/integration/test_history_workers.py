@@ -1,0 +1,299 @@
+"""The state of workers on both databases: which leases are held is seen by others, and by nobody
+for longer than it is of use."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventonce import Consumer, Job
+from eventonce.clock import wall_clock
+from eventonce.core.plan import Run
+from eventonce.history import History, Search, leases, recorder
+from eventonce.history.leases import NAME, STATES_KEPT, WorkerState
+from eventonce.history.workers import notes, read_workers
+from eventonce.runtime import background
+from tests.helpers import PATIENCE, call, ruled, until
+from tests.servers.postgres import Cluster, serving
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with serving() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    cluster: Cluster = request.getfixturevalue("cluster")
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    return cluster.uri()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is told is told at once."""
+    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    monkeypatch.setattr(recorder, "TELL_INTERVAL", 0.0)
+
+
+def watched(history: History, handler: Any, **rule: Any) -> Consumer:
+    made = Consumer("memory:", name="crm", rules=ruled(**rule), handler=handler)
+    observer = history.observer(
+        "crm", "sqs:calls", held=made.runtime.gate.held, in_flight=lambda: 7
+    )
+    made.observers.append(observer)
+    return made
+
+
+@contextmanager
+def running(history: History, *events: bytes, **rule: Any) -> Iterator[None]:
+    """Handlers of these events that run until the block ends."""
+    begun, over = threading.Semaphore(0), threading.Event()
+
+    def handle(_: Job) -> None:
+        begun.release()
+        assert over.wait(PATIENCE)
+
+    crm = watched(history, handle, **rule)
+    threads = [threading.Thread(target=crm.process, args=([one],)) for one in events]
+    for one in threads:
+        one.start()
+
+    try:
+        for _ in events:
+            assert begun.acquire(timeout=PATIENCE)
+        yield
+    finally:
+        over.set()
+        for one in threads:
+            one.join(PATIENCE)
+
+
+def state_of(reader: History, ready: Callable[[WorkerState], object]) -> WorkerState:
+    """The one state that is told, once this is true of it."""
+    found: list[WorkerState] = []
+
+    def told() -> bool:
+        found[:] = reader.states()
+        return len(found) == 1 and bool(ready(found[0]))
+
+    until(told, lambda: found)
+    return found[0]
+
+
+def has_leases(many: int) -> Callable[[WorkerState], bool]:
+    return lambda state: state.load.held == many
+
+
+def rows_in(history: History) -> list[tuple[Any, ...]]:
+    with history._tables() as tables:
+        rows = tables._driver.rows(f"SELECT * FROM {NAME}")
+        tables._driver.commit()
+    return rows
+
+
+def test_a_lease_is_seen_by_another_process_while_it_is_held_and_names_nobody(uri: str) -> None:
+    event = call(1, id="event-4711", type="call.c-secret.event-4711", conversationId="c-secret")
+    before = wall_clock()
+    with History(uri, worker="w1") as history, History(uri, look=True) as reader:
+        with running(history, event, lease="45s", match="*"):
+            history.keep_up()
+            state = state_of(reader, has_leases(1))
+            (lease,) = state.load.leases
+            assert (state.worker, state.consumer, state.channel) == ("w1", "crm", "sqs:calls")
+            assert before <= state.started <= state.told <= wall_clock()
+            assert (state.load.running, state.load.in_flight) == (1, 7)
+            assert (lease.type, lease.rule, lease.attempt) == ("call.{id}.{id}", "call", 1)
+            assert before <= lease.started <= wall_clock()
+            assert lease.ends == lease.renewed + 45_000
+            assert lease.condition == ""
+            text = str(rows_in(reader))
+            assert "secret" not in text
+            assert "4711" not in text
+        state_of(reader, has_leases(0))
+        until(lambda: reader.find(Search()))
+        (decision,) = reader.find(Search())
+        assert lease.key == decision.key.hex()
+    with History(uri, look=True) as reader:
+        assert reader.states() == [], "a process that has ended tells nothing"
+
+
+def test_of_many_leases_the_oldest_are_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "MOST_LEASES", 2)
+    events = [call(number) for number in range(3)]
+    with History(uri, worker="w1") as history, running(history, *events):
+        history.keep_up()
+        state = state_of(history, has_leases(3))
+        begins = [one.started for one in state.load.leases]
+        assert len(begins) == 2
+        assert begins == sorted(begins)
+        assert notes(state, state.told) == [
+            "Of 3 leases of w1, those of the 2 oldest runs are shown."
+        ]
+
+
+def test_a_run_that_was_lost_or_is_overdue_or_has_no_lease_is_told_so(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as history, running(history, *map(call, range(4)), timeout="1h"):
+        (held,) = [one.held for one in history._watched.values()]
+        assert held is not None
+        lost, overdue, unguarded, _ = runs = held()
+        lost.lost, token = True, unguarded.token
+        overdue.started -= 7200
+        unguarded.token = 0
+        history.keep_up()
+        state = state_of(history, has_leases(4))
+        found = {it.key: it for it in state.load.leases}
+        told = [found[run.claim.key.hex()] for run in runs]
+        assert [it.condition for it in told] == ["lost", "overdue", "unguarded", ""]
+        assert [bool(it.ends) for it in told] == [False, True, False, True]
+        unguarded.token = token
+
+
+def test_a_process_that_ends_while_a_handler_runs_leaves_its_lease_told(uri: str) -> None:
+    history = History(uri, worker="w1")
+    with running(history, call(1)):
+        history.keep_up()
+        state_of(history, has_leases(1))
+        history.close()
+        with History(uri, look=True) as reader:
+            (left,) = reader.states()
+            assert left.load.held == 1
+
+
+def test_a_process_that_is_not_heard_of_any_more_is_told_and_dropped_after_an_hour(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(uri, worker="w1")
+    with running(history, call(1), lease="5m"):
+        history.keep_up()
+        state_of(history, has_leases(1))
+        # With the run under way the row stays, as that of a process that was killed.
+        history.close()
+    with History(uri, look=True) as reader:
+        (state,) = reader.states()
+        (end,) = [one.ends for one in state.load.leases]
+        assert not notes(state, state.told + 20_000)
+        (said,) = notes(state, state.told + 3 * 60_000)
+        assert re.fullmatch(
+            r"w1 was last heard of 3 minutes ago; its leases end by \d\d:\d\d:\d\d\.", said
+        )
+        (said,) = notes(state, end + 60_000)
+        assert "minutes ago; its leases have ended, the last at " in said
+        known = [read_workers(reader, state.told + after) for after in (0, STATES_KEPT + 1)]
+        assert [[one.name for one in some] for some in known] == [["w1"], []]
+    with History(uri) as tidier:
+        tidier.tidy()
+        assert len(tidier.states()) == 1
+        monkeypatch.setattr(recorder, "wall_clock", lambda: state.told + STATES_KEPT + 1)
+        tidier.tidy()
+        assert tidier.states() == []
+
+
+def test_a_history_of_before_the_table_is_read_and_gets_it(uri: str) -> None:
+    with History(uri) as old, old._tables() as tables:
+        tables._driver.run(f"DROP TABLE {NAME}")
+        tables._driver.commit()
+    with History(uri, look=True) as reader:
+        assert (reader.states(), reader.types()) == ([], [])
+        assert read_workers(reader, wall_clock()) == []
+        with History(uri) as history:
+            assert history.tidy() == 0
+            with running(history, call(1)):
+                history.keep_up()
+                state_of(reader, has_leases(1))
+
+
+def test_who_may_not_make_the_table_still_keeps_what_is_decided(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
+    with History(cluster.uri()):
+        pass
+    cluster.execute(
+        f"DROP TABLE eventonce.{NAME}",
+        "CREATE ROLE clerk LOGIN",
+        "GRANT USAGE ON SCHEMA eventonce TO clerk",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
+    )
+    with History(cluster.uri(user="clerk")) as history:
+        crm = watched(history, lambda _: None)
+        history.keep_up()
+        until(lambda: "others do not see the leases of this one yet" in caplog.text)
+        for number in range(3):
+            crm.process([call(number)])
+            until(lambda: history.find(Search(id=f"id-{number}")))  # noqa: B023  called at once
+        assert "permission denied" in caplog.text
+        assert len(caplog.records) == 1, "one line says all"
+    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
+
+
+@pytest.mark.parametrize("worker", ["", "a name of many"])
+def test_the_child_of_a_fork_tells_its_own_state_and_takes_back_its_own(
+    uri: str, worker: str
+) -> None:
+    waits, ends = os.pipe()
+    with History(uri, worker=worker) as history:
+        watched(history, lambda _: None)
+        history.keep_up()
+        state_of(history, has_leases(0))
+        forked = wall_clock()
+        child = os.fork()
+        if not child:
+            try:
+                history.keep_up()
+                os.read(waits, 1)
+                history.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        try:
+            until(lambda: len(history.states()) == 2, history.states)
+            states = {one.process.rpartition(":")[2]: one for one in history.states()}
+        finally:
+            os.write(ends, b"x")
+            status = os.waitpid(child, 0)[1]
+            os.close(waits)
+            os.close(ends)
+        assert status == 0
+        assert states.keys() == {str(os.getpid()), str(child)}
+        assert states[str(os.getpid())].started <= forked <= states[str(child)].started
+        (left,) = history.states()
+        assert left.process == states[str(os.getpid())].process
+
+
+def test_a_consumer_that_raises_when_asked_ends_no_thread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises() -> Sequence[Run]:
+        raise RuntimeError("no answer")
+
+    with History(f"sqlite:///{tmp_path}/history.db") as history:
+        crm = Consumer("memory:", name="crm", rules=ruled(), handler=lambda _: None)
+        crm.observers.append(history.observer("crm", held=raises))
+        history.keep_up()
+        until(lambda: "no answer" in caplog.text)
+        crm.process([call(1)])
+        until(lambda: history.find(Search()))
+
+
+def test_a_worker_without_leases_to_tell_is_told_to_live(uri: str) -> None:
+    with History(uri, worker="w1") as history:
+        history.observer("crm", "http")
+        history.keep_up()
+        state = state_of(history, lambda _: True)
+        assert state.load == leases.Load()
+        (said,) = notes(state, state.told + 60_000)
+        assert said == "w1 was last heard of 1 minute ago; its leases are not known."
+        (worker,) = read_workers(history, wall_clock())
+        assert (worker.events, worker.last, worker.held, worker.channels) == (0, 0, None, ("http",))
