@@ -20,6 +20,7 @@ from playwright.sync_api import Page
 from eventonce.dashboard import dashboard, server
 from eventonce.demo.live import playing
 from eventonce.history.decision import NO_VERSION, Kind, Own
+from eventonce.history.leases import Lease, Load, WorkerState
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import Tables
 from pictures.__main__ import FOLDER
@@ -65,6 +66,20 @@ def _hour() -> Iterator[tuple[Kind, Own]]:
             )
 
 
+def _states() -> Iterator[WorkerState]:
+    """The workers of that hour; one of them was killed two minutes ago."""
+    now = int(time.time() * 1000)
+    type_ = f"v2.detail.events.conversation.{{id}}.{TYPES[5]}"
+    for number, worker in enumerate(WORKERS):
+        # They stay as new as this for as long as the pictures are taken.
+        told = now - 120_000 if number == 2 else now + int(PLAYED * 1000)
+        key = random.Random(number).randbytes(16).hex()
+        lease = Lease(type_, "genesys.wrapup", 1, key, told - 8_000, told, 60_000)
+        leases = (lease,) if number else ()
+        load = Load(len(leases), len(leases), 3, leases)
+        yield WorkerState(worker, "demo", "sqs:calls", worker, now - 3_600_000, told, load)
+
+
 def _shoot(page: Page, name: str, path: str, high: int, wide: int = 1100) -> None:
     page.set_viewport_size({"width": wide, "height": high})
     page.goto(path)
@@ -77,6 +92,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, chdir(folder), playing(Path(), rate=20.0) as played:
         tables = Tables(SQLiteDriver(location_of(played.resources.history)))
         tables.add(_hour())
+        tables.states.tell(_states())
         tables.close()
         app = dashboard(played.resources)
         with server.listen("0") as listening, server.serving(app, listening):
@@ -90,7 +106,7 @@ def main() -> None:
                 wide.wait_for_timeout(PLAYED * 1000)
                 _shoot(wide, "overview", f"{url}/?range=1h", 900)
                 _shoot(wide, "letters", f"{url}/letters", 640)
-                _shoot(wide, "workers", f"{url}/workers", 560)
+                _shoot(wide, "workers", f"{url}/workers", 1000)
                 wide.goto(f"{url}/search?status=dead&reason=503&until=1s&limit=20")
                 story = wide.locator("tbody tr a[href*=conversation]").first.get_attribute("href")
                 _shoot(wide, "story", f"{url}{story}", 900)

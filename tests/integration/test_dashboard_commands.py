@@ -133,9 +133,46 @@ def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) ->
         page = client.get("/search")
         assert "5 decisions" in page.text.replace("\u00a0", " ")
         assert f"--history {uri}" in page.text
-        assert "A lease is known to the process that holds it" in client.get("/workers").text
+        assert "No process tells which leases it holds" in client.get("/workers").text
         assert ended_while_watched(client, started, number) == 0
         assert "Traceback" not in started.said
+
+
+SLOW = """
+import pathlib, time
+
+def handle(job):
+    while not pathlib.Path("over").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_leases_of_a_worker_are_seen_elsewhere_also_after_it_was_killed(tmp_path: Path) -> None:
+    """`run` tells its state; the page of another process, and its command, show it."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "calls.jsonl").write_bytes(b"\n".join(call(number) for number in range(3)))
+    uri = "sqlite:///eventonce-history.db"
+    words = ("run", "--from", "calls.jsonl", "--handler", "slow:handle", "--dashboard", "0")
+    watching = ("dashboard", "--listen", "0", "--history", uri)
+    with running(tmp_path, *words) as worked:
+        worked.found(LINK)
+        with running(tmp_path, *watching) as started, reader(started.found(LINK)) as client:
+            until(lambda: client.get("/workers").text.count("/search?key=") == 3)
+            (command,) = re.findall('<code id="command">(.*?)</code>', client.get("/workers").text)
+            assert command == f"eventonce workers --history {uri}"
+            worked.process.kill()
+            worked.process.wait(PATIENCE)
+            assert client.get("/workers").text.count("/search?key=") == 3
+            said = pasted(tmp_path, command)
+            assert said.returncode == 0, said.stderr
+            (worker,) = msgspec.json.decode(said.stdout)
+            (process,) = worker["processes"]
+            assert (worker["consumer"], worker["channels"]) == ("crm", ["file"])
+            assert process["process"].endswith(f":{worked.process.pid}")
+            assert (process["running"], process["held"], process["in_flight"]) == (3, 3, 3)
+            assert {it["type"] for it in process["leases"]} == {"call"}
+            assert ended_while_watched(client, started, signal.SIGTERM) == 0
+            assert "Traceback" not in started.said
 
 
 def pasted(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,8 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import msgspec
 import pytest
+from msgspec import structs
 
 from eventonce import Consumer, Job, Rule, envelope
+from eventonce.clock import wall_clock
 from eventonce.config import DashboardTable
 from eventonce.core.ports import Stats
 from eventonce.core.status import COPIES, MEANINGS
@@ -30,6 +34,7 @@ from eventonce.dashboard.pages.store import size_of
 from eventonce.dashboard.snapshots import LIVE
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History
+from eventonce.history.leases import Lease, Load, WorkerState, process_name
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import lead
 from eventonce.stores.memory import MemoryStore
@@ -333,6 +338,58 @@ def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path:
     without = asyncio.run(asked(dashboard(Resources(MemoryStore)), *PAGES))
     assert [one.status_code for one in without] == [200] * 7
     assert "No history is kept" in without[0].text
+
+
+def test_leases_of_all_processes_are_shown_those_of_this_one_as_they_are_now(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease("call.ended", "calls", 2, "ab" * 16, 0, 0, 60_000)
+    now = wall_clock()
+    told = now - 180_000
+    held = [structs.replace(lease, started=told - 9_000, renewed=told), lease]
+    lost = structs.replace(lease, condition="lost", rule="<b>lost</b>")
+    loads = {"other:1": Load(2, 1, 5, tuple(held)), process_name(): Load(1, 1, 1, (lost,))}
+    with History(world.history) as kept, kept._tables() as tables:
+        tables.states.tell(
+            WorkerState(name, "crm", "http", name, told, told, load) for name, load in loads.items()
+        )
+    with monkeypatch.context() as patch:
+        patch.setattr("eventonce.dashboard.pages.workers.wall_clock", lambda: now)
+        (elsewhere,) = world.asked("/workers")
+    text = plain(elsewhere.text)
+    (command,) = re.findall('<code id="command">(.*?)</code>', elsewhere.text)
+    assert command == f"eventonce workers --history {world.history}"
+    assert "other:1 was last heard of 3 minutes ago; its leases have ended, the last at" in text
+    assert re.search(r"w1\s+crm\s+sqs:calls\s+unknown\s", text)
+    assert re.search(r"other:1\s+crm\s+http\s+3 minutes ago\s.*\s5\s+2\s", text)
+    assert re.search(
+        r"call\.\s*ended\s+calls\s+2\s+189 s\s+3 minutes ago\s+60 s\s+(ab){16}\s+ended", text
+    )
+    assert re.search(r"2\s+waits\s+not held", text)
+    assert re.search(r"<b>lost</b>.*lost to another run", html.unescape(elsewhere.text))
+    assert "&lt;b&gt;lost&lt;/b&gt;" in elsewhere.text
+
+    pages: list[str] = []
+
+    def handle(_: Job) -> None:
+        own = Resources(MemoryStore, history=world.history, consumer=crm)
+        with closing(own), ThreadPoolExecutor() as pool:
+            app = dashboard(own)
+            pages.extend(
+                it.text for it in pool.submit(asyncio.run, asked(app, "/workers")).result()
+            )
+
+    crm = Consumer("memory:", name="crm", rules=[CALLS], handler=handle)
+    crm.process([ended(9, "c-9").replace(b"call.ended", b"call.begun")])
+    (here,) = map(plain, pages)
+    assert re.search(r"this process\s+call\.\s*begun\s+calls\s+1\s+\d+ s\s", here)
+    assert "lost to another run" not in here, "its own gate knows better than the table"
+    assert "other:1 was last heard of" in here
+
+
+def plain(page: str) -> str:
+    """The words of a page."""
+    return re.sub("<[^>]*>", " ", page)
 
 
 def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

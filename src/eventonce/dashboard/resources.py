@@ -146,8 +146,9 @@ class Resources:
 
     def command(self, *words: str) -> str:
         """A command line about the same settings, store and history, as a shell takes it."""
-        # These two look into files that the settings name.
-        options = {"history": self._history_options, "audit": (), "shadow": ()}
+        # The last two look into files that the settings name.
+        history = self._history_options
+        options = {"history": history, "workers": history, "audit": (), "shadow": ()}
         told = [*self._config_options, *options.get(words[0], self._store_options)]
         if words[:2] == ("letters", "redrive"):
             told += self._redrive_options

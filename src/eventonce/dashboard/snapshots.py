@@ -19,6 +19,7 @@ from eventonce.dashboard.health import MINUTES, Health, Seen, health
 from eventonce.dashboard.resources import Resources
 from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
+from eventonce.history.workers import Worker, read_workers
 
 SNAPSHOT_INTERVAL: Final = 1.0
 """Seconds between two snapshots while somebody watches; there are none otherwise."""
@@ -41,9 +42,6 @@ history knows the counts by the minute."""
 
 POINTS: Final = 600
 """Snapshots whose rates are remembered for the plot: ten minutes."""
-
-HOUR: Final = 60
-"""Minutes that the page of workers is about."""
 
 STORE_SNAPSHOTS: Final = 120
 """Snapshots at the store that are remembered: ten minutes."""
@@ -99,19 +97,6 @@ RANGES: Final = {
 }
 LIVE: Final = RANGES["10m"]
 """The range whose plot has a point a second while somebody watches."""
-
-
-class WorkerSnapshot(msgspec.Struct, frozen=True):
-    """What the history knows of one worker in the last hour."""
-
-    name: str
-    consumers: tuple[str, ...]
-    channels: tuple[str, ...]
-    last: int
-    """The minute of its last decision, in milliseconds."""
-    minutes: tuple[int, ...]
-    """Decisions of each minute, the oldest first."""
-    groups: Mapping[str, int]
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -184,7 +169,7 @@ class Snapshots:
         """The snapshot of the store; about five seconds old at most."""
         return await self._store.get()
 
-    async def workers(self) -> list[WorkerSnapshot]:
+    async def workers(self) -> list[Worker]:
         """The workers of the last hour, the busiest first; `Unavailable` without a history."""
         return await self._workers.get()
 
@@ -279,18 +264,8 @@ class Snapshots:
         self.store_snapshots.append(found)
         return found
 
-    async def _ask_for_workers(self) -> list[WorkerSnapshot]:
-        return await self._ask_history(self._read_workers)
-
-    def _read_workers(self) -> list[WorkerSnapshot]:
-        now = wall_clock()
-        since = (now // MINUTE - HOUR + 1) * MINUTE
-        fields = ("worker", "consumer", "channel", "status")
-        found: dict[str, list[tuple[int, tuple[str, ...], int]]] = {}
-        for at, kind, events, _ in self._resources.looking.counts(since, now + MINUTE, fields):
-            found.setdefault(kind[0], []).append((at, kind, events))
-        snapshots = [_worker(name, rows, since) for name, rows in found.items()]
-        return sorted(snapshots, key=lambda one: -sum(one.minutes))
+    async def _ask_for_workers(self) -> list[Worker]:
+        return await self._ask_history(lambda: read_workers(self._resources.looking, wall_clock()))
 
     def _asking(self, range_: Range) -> Callable[[], Awaitable[Past]]:
         async def ask() -> Past:
@@ -333,14 +308,3 @@ class Snapshots:
         if state.get("overdue"):
             return f"{state['overdue']} handlers run longer than their lease."
         return ""
-
-
-def _worker(name: str, rows: list[tuple[int, tuple[str, ...], int]], since: int) -> WorkerSnapshot:
-    minutes = [0] * HOUR
-    groups: Counter[str] = Counter()
-    for at, (*_, status), events in rows:
-        minutes[min(HOUR - 1, max(0, (at - since) // MINUTE))] += events
-        groups[GROUP_OF[status]] += events
-    consumers, channels = (tuple(sorted({kind[at] for _, kind, _ in rows})) for at in (1, 2))
-    last = max(at for at, _, _ in rows)
-    return WorkerSnapshot(name, consumers, channels, last, tuple(minutes), groups)

@@ -117,9 +117,13 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
         History(config.history.store, worker="demo-worker") as kept,
     ):
         consumer.on()(crm.write)
-        consumer.observers += [crm, kept.observer(consumer.name, "file", lambda: consumer.rules)]
         source = FileSource([capture], rate=rate)
         worker = Worker(consumer, source, WorkerSettings(8, 1, 5.0))
+        held, in_flight = consumer.runtime.gate.held, worker.in_flight
+        observer = kept.observer(
+            consumer.name, "file", lambda: consumer.rules, held=held, in_flight=in_flight
+        )
+        consumer.observers += [crm, observer]
         resources = Resources(
             lambda: consumer.store,
             name=consumer.name,

@@ -1,29 +1,25 @@
-"""The workers: those that the history has seen in the last hour, and the leases of this process."""
+"""The workers of the last hour and their leases: those of this process as they are now, those of
+other processes as these told them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.core.plan import Run
+from eventonce.clock import wall_clock
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section, table
-from eventonce.dashboard.snapshots import WorkerSnapshot
+from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.spark import spark
+from eventonce.history.leases import Lease, Watched, WorkerState, process_name
 from eventonce.history.story import moment
+from eventonce.history.workers import Worker, ago, condition, notes
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
-from eventonce.runtime.gate import is_overdue
-
-ELSEWHERE: Final = (
-    "A lease is known to the process that holds it: start `eventonce run` or `eventonce serve` "
-    "with --dashboard to see its leases."
-)
+from eventonce.study.page.layout import UNKNOWN
 
 
 async def page(request: Request) -> Response:
@@ -31,7 +27,7 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     parts = await _parts(context)
     body = joined(*(tag("div", markup, sse_swap=name) for name, markup in parts.items()))
-    command = context.resources.command("history", "--totals", "--since", "1h")
+    command = context.resources.command("workers")
     return await framed(request, View("Workers", body, command, live="/live/workers"))
 
 
@@ -46,51 +42,62 @@ async def live(request: Request) -> Response:
 
 
 async def _parts(context: Context) -> dict[str, Html]:
+    workers: list[Worker] = []
     try:
-        seen = _seen(await context.snapshots.workers())
+        workers = await context.snapshots.workers()
+        seen = _seen(workers, wall_clock())
     except Unavailable as error:
         seen = tag("p", str(error), class_="note")
     return {
         "workers": section("In the last hour", seen),
-        "leases": section("Leases of this process", _leases(context)),
+        "leases": section("Leases", _leases(context.resources, workers, wall_clock())),
     }
 
 
-def _seen(workers: list[WorkerSnapshot]) -> Html:
+def _seen(workers: list[Worker], now: int) -> Html:
     if not workers:
         return tag("p", "No worker has decided anything.", class_="note")
     rows = [
         (
             data(one.name),
-            data(", ".join(one.consumers)),
-            data(", ".join(filter(None, one.channels)) or "unknown"),
+            data(one.consumer),
+            data(", ".join(one.channels) or "unknown"),
+            ago(now - one.told) if one.told else "unknown",
             # Without the minute of now, which is not over.
             spark(one.minutes[:-1], f"at most {counted(max(one.minutes), 'event')} a minute"),
-            number(sum(one.minutes)),
+            number(one.events),
             number(one.groups.get("not settled", 0)),
             number(one.groups.get("dead letters", 0)),
-            moment(one.last)[11:16],
+            moment(one.last)[11:16] if one.last else "none",
+            UNKNOWN if one.in_flight is None else number(one.in_flight),
+            UNKNOWN if one.held is None else number(one.held),
         )
         for one in workers
     ]
     head = (
-        *("worker", "consumer", "channel", "events a minute", "events", "not settled"),
-        *("dead letters", "last decision"),
+        *("worker", "consumer", "channel", "heard of", "events a minute", "events"),
+        *("not settled", "dead letters", "last decision", "in flight", "leases"),
     )
     return table(head, rows)
 
 
-def _leases(context: Context) -> Html:
-    consumer = context.resources.consumer
-    if consumer is None:
-        return tag("p", ELSEWHERE, class_="note")
-    now = time.monotonic()
-    held = sorted(consumer.runtime.gate.held(), key=lambda run: run.started or now)
-    said = [_said(context.resources.state() if context.resources.state is not None else {})]
-    if not held:
-        return joined(*said, tag("p", "No lease is held.", class_="note"))
-    head = ("event", "rule", "attempt", "runs for", "renewed", "lease", "")
-    rows = [_row(run, now) for run in held]
+def _leases(resources: Resources, workers: list[Worker], now: int) -> Html:
+    own = resources.consumer
+    states = [state for worker in workers for state in worker.states]
+    said: list[Html | None] = []
+    if own is not None:
+        # Its gate knows more than it told seconds ago.
+        process, load = process_name(), Watched(own.runtime.gate.held).load()
+        states = [it for it in states if (it.process, it.consumer) != (process, own.name)]
+        states.insert(0, WorkerState("this process", own.name, "", process, 0, now, load))
+        said.append(_said(resources.state() if resources.state is not None else {}))
+    said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
+    rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
+    if not rows:
+        known = any(state.load.held is not None for state in states)
+        none = "No lease is held." if known else "No process tells which leases it holds."
+        return joined(*said, tag("p", none, class_="note"))
+    head = ("worker", "event", "rule", "attempt", "runs for", "renewed", "lease", "key", "")
     return joined(*said, table(head, rows))
 
 
@@ -109,14 +116,16 @@ def _said(state: Mapping[str, object]) -> Html | None:
     )
 
 
-def _row(run: Run, now: float) -> tuple[object, ...]:
-    state = "lost to another run" if run.lost else "overdue" if is_overdue(run, now) else ""
+def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
+    told = condition(lease, now)
     return (
-        dotted(run.plan.event.type) if run.plan.event.type else "no type",
-        run.plan.rule.name,
-        run.attempt,
-        f"{now - run.started:.0f} s" if run.started else "waits",
-        f"{now - run.renewed:.0f} s ago" if run.renewed else "not held",
-        f"{run.claim.lease / 1000:g} s",
-        tag("span", state, class_="harm") if state else "",
+        data(worker),
+        dotted(lease.type) if lease.type else "no type",
+        lease.rule,
+        lease.attempt,
+        f"{(now - lease.started) / 1000:.0f} s" if lease.started else "waits",
+        ago(now - lease.renewed) if lease.renewed else "not held",
+        f"{lease.lasts / 1000:g} s",
+        tag("a", lease.key, href=f"/search?key={lease.key}") if lease.key else "none",
+        tag("span", told, class_="harm") if told else "",
     )
