@@ -118,7 +118,7 @@ def _with_history(
 
                 def watch(consumer: Consumer, history: History = history) -> None:
                     measure(consumer)
-                    observer = history.observer(consumer.name, rules=lambda: consumer.rules)
+                    observer = history.observer(consumer)
                     consumer.observers.append(observer)
 
                 without = _engine(ready, BATCH)

@@ -159,7 +159,7 @@ def ours(url: str, endpoint: str, store: str, *, watched: bool = False) -> Spent
         if watched:
             measure(consumer)
             history = stack.enter_context(History(f"sqlite:///{folder}/history.db"))
-            observer = history.observer(consumer.name, rules=lambda: consumer.rules)
+            observer = history.observer(consumer)
             consumer.observers.append(observer)
         report = worker.run()
         assert report.error is None

@@ -82,7 +82,7 @@ def _say_hostile_things(history: str) -> None:
         History(history, worker=HOSTILE) as kept,
     ):
         consumer.on()(lambda _: None)
-        consumer.observers.append(kept.observer("hostile", HOSTILE))
+        consumer.observers.append(kept.observer(consumer, HOSTILE))
         consumer.process([call(1, type=HOSTILE)] * 2)
 
 
@@ -195,7 +195,7 @@ def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.name") == "type"
+        assert page.evaluate("document.activeElement.name") == "subject"
         assert not said
 
 

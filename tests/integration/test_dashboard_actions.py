@@ -122,7 +122,7 @@ def test_a_redrive_beside_a_worker_is_told_as_one(tmp_path: Path) -> None:
     """Its events did not come from the queue of the worker."""
     store, uri = store_of(*LETTERS[:3]), f"sqlite:///{tmp_path}/history.db"
     with running(store, lambda _: None) as consumer, History(uri) as history:
-        consumer.observers.append(history.observer("crm", "sqs:calls"))
+        consumer.observers.append(history.observer(consumer, "sqs:calls"))
         resources = Resources(lambda: store, name="crm", history=uri, consumer=consumer)
         with asking(resources) as asked:
             assert asked.done("/letters/redrive", limit="9") == "{'done': 3} finished"

@@ -201,7 +201,7 @@ def test_a_command_of_a_page_finds_the_same_servers_in_a_shell(
         Consumer(store, name="crm", handler=lambda _: None) as consumer,
         History(history) as kept,
     ):
-        consumer.observers.append(kept.observer("crm"))
+        consumer.observers.append(kept.observer(consumer))
         consumer.process([call(1)])
     variables = {"EVENTONCE_STORE": store, "EVENTONCE_HISTORY": history}
     inherited = variables if way == "environment" else {}

@@ -127,7 +127,7 @@ def folder(tmp_path: Path) -> Path:
         Consumer(f"sqlite:///{tmp_path}/store.db", name="crm", handler=lambda _: None) as consumer,
         History(f"sqlite:///{tmp_path}/history.db") as kept,
     ):
-        consumer.observers.append(kept.observer("crm"))
+        consumer.observers.append(kept.observer(consumer))
         consumer.process([call(number) for number in range(3)])
         consumer.process([call(1)])
         consumer.process([call(9, type=UNSEEN)])

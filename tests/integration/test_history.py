@@ -62,7 +62,7 @@ def history(uri: str) -> Iterator[History]:
 
 def consumer(history: History, name: str = "crm", handler: Any = print, **rule: Any) -> Consumer:
     made = Consumer("memory:", name=name, rules=ruled(**rule), handler=handler)
-    made.observers.append(history.observer(name, "sqs:calls"))
+    made.observers.append(history.observer(made, "sqs:calls"))
     return made
 
 
@@ -608,7 +608,7 @@ def test_a_conversation_that_has_no_id_has_no_digest(tmp_path: Path) -> None:
 
 def test_no_text_of_a_sender_holds_up_the_others(history: History) -> None:
     made = Consumer("memory:", name="crm", handler=lambda _: None)
-    made.observers.append(history.observer("crm"))
+    made.observers.append(history.observer(made))
     odd = {"id": "a\0b", "detail-type": "t\0", "source": "s\0", "detail": {"contactId": "%' ü"}}
     long = {"id": "x" * 1_000_000, "detail-type": "t", "source": "s", "detail": {}}
     lone = b'{"id": "lone", "detail-type": "t", "source": "\\ud800", "detail": {}}'
@@ -645,7 +645,7 @@ def test_ever_new_types_do_not_fill_the_disk(
 ) -> None:
     monkeypatch.setattr(tables_module, "MOST_KINDS", 3)
     made = Consumer("memory:", handler=lambda _: None)
-    made.observers.append(history.observer("any"))
+    made.observers.append(history.observer(made))
     made.process([call(n, type=f"type-{n}", text="x" * 999) for n in range(6)])
     made.process([call(7, type="t" * 999)])
     history.flush()

@@ -451,7 +451,7 @@ def test_a_function_writes_its_history_before_it_is_stopped(
     monkeypatch.setattr(recorder, "FLUSH_WAIT", PATIENCE)
     crm = Crm()
     with History(f"sqlite:///{tmp_path}/history.db") as history:
-        crm.consumer.observers.append(history.observer("crm", "lambda:calls"))
+        crm.consumer.observers.append(history.observer(crm.consumer, "lambda:calls"))
         crm.failing.add("b")
         crm.handler({"Records": [record("a"), record("b")]}, None)
         found = history.find(Search())

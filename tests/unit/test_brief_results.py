@@ -151,7 +151,7 @@ def test_a_conversation_is_forgotten_with_such_results(run: Run) -> None:
     )
     with load().consumer() as one, History("sqlite:///h.db") as history:
         one.on()(said)
-        one.observers.append(history.observer("crm"))
+        one.observers.append(history.observer(one))
         event = call(1, contactId="c-1")
         one.process([event])
         history.flush()

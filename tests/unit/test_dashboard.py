@@ -63,7 +63,7 @@ class World:
         self.consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS])
         self.consumer.on()(self._handle)
         with History(self.history, worker="w1") as kept:
-            self.consumer.observers.append(kept.observer("crm", "sqs:calls"))
+            self.consumer.observers.append(kept.observer(self.consumer, "sqs:calls"))
             self.consumer.process([ended(1, "c-1"), ended(2, "c-2"), ended(3, HOSTILE)])
             self.consumer.process([ended(1, "c-1")])
             self.consumer.process([ended(4, "c-1", fails=True)])
@@ -179,7 +179,7 @@ def test_a_number_of_the_overview_leads_to_the_decisions_that_it_counts(tmp_path
     outcomes = [Outcome(event_, status, "why") for many, status in numbered for _ in range(many)]
     outcomes += [Outcome(event_, "duplicate", same_id=same) for same in (True, False, False)]
     with History(uri) as kept:
-        kept.observer("crm").batch(outcomes, 0.0)
+        kept.observer(Consumer(MemoryStore(), name="crm")).batch(outcomes, 0.0)
     app = dashboard(Resources(MemoryStore, history=uri))
     (page,) = asyncio.run(asked(app, "/"))
     rows = list(rows_of(page.text, "Outcomes"))
@@ -217,14 +217,14 @@ def test_a_state_is_found_by_its_subject_and_a_copy_leads_to_the_event_that_took
         DashboardTable(operators={"ann": "ann-password"}, viewers={"vic": "vic-password"}),
     )
     with History(uri) as kept:
-        consumer.observers.append(kept.observer("crm", rules=lambda: consumer.rules))
+        consumer.observers.append(kept.observer(consumer))
         for number in (2, 1):
             consumer.process([ended(number, "c-1", user="+49 170 5550123 <b>")])
     resources = Resources(lambda: consumer.store, name="crm", history=uri)
     paths = ("/search", "/search?subject=%2B49+170+5550123+%3Cb%3E", "/search?subject=u")
     listed, story, nothing = asyncio.run(asked(dashboard(resources), *paths))
     link = '<a href="/search?subject=%2B49+170+5550123+%3Cb%3E"'
-    won = '<a href="/search?event=id-2" title="id-2">the event that took effect</a>'
+    won = '<a href="/search?event=id-2" title="id-2" class="inline">the event that took effect</a>'
     assert listed.text.count(link) == 2
     assert listed.text.count(won) == 1
     assert 'name="subject"' in listed.text
@@ -255,7 +255,7 @@ def test_a_story_leads_to_its_dead_letter(tmp_path: Path, secrets: list[bytes]) 
     consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=reject)
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri, secrets=secrets) as kept:
-        consumer.observers.append(kept.observer("crm"))
+        consumer.observers.append(kept.observer(consumer))
         consumer.process([ended(1, "c-1"), ended(2, "c-2")])
     resources = Resources(lambda: consumer.store, name="crm", history=uri, secrets=secrets)
     app = dashboard(resources)
@@ -274,7 +274,7 @@ def test_a_story_leads_to_its_dead_letter(tmp_path: Path, secrets: list[bytes]) 
 def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
     with History(world.history, secrets=[b"a secret of another file"]) as other:
         consumer = Consumer("memory:", name="crm", handler=lambda _: None)
-        consumer.observers.append(other.observer("crm"))
+        consumer.observers.append(other.observer(consumer))
         consumer.process([ended(9, "c-1")])
     story, by_key = world.asked("/search?conversation=c-1", "/search?status=done")
     assert "1 copy since" in story.text
@@ -548,7 +548,7 @@ def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_
 
     def work(many: int) -> None:
         with History(world.history) as kept:
-            world.consumer.observers = [kept.observer("crm")]
+            world.consumer.observers = [kept.observer(world.consumer)]
             world.consumer.process([ended(next(numbers), "c-9") for _ in range(many)])
 
     async def watch() -> list[float | None]:
@@ -647,7 +647,7 @@ def test_the_health_counts_an_event_that_was_given_up_once_however_many_copies_c
     consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=reject)
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as kept:
-        consumer.observers.append(kept.observer("crm"))
+        consumer.observers.append(kept.observer(consumer))
         consumer.process([ended(1, "c-1"), ended(1, "c-1"), ended(2, "c-2")])
         consumer.process([ended(1, "c-1")])
     app = dashboard(Resources(lambda: consumer.store, name="crm", history=uri))

@@ -759,7 +759,7 @@ def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
     assert not path.exists(), "nothing is changed"
     with History(uri, secrets=[b"another secret of enough length"]) as kept:
         made = Consumer("memory:", name="crm", handler=lambda _: None)
-        made.observers.append(kept.observer("crm"))
+        made.observers.append(kept.observer(made))
         made.process([call(number, conversationId="c") for number in range(2)])
         kept.flush()
         before = path.read_bytes()

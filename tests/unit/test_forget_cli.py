@@ -68,7 +68,7 @@ def consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     Path("eventonce.toml").write_text(CONFIG)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
         consumer.on()(told)
-        consumer.observers.append(history.observer("crm"))
+        consumer.observers.append(history.observer(consumer))
         consumer.process(EVENTS)
         history.flush()
         yield consumer
@@ -142,7 +142,7 @@ def test_a_type_that_names_it_is_no_proof_while_its_event_runs(run: Run) -> None
 
     def ask(_: Job) -> None:
         with History("sqlite:///history.db") as history:
-            history.observer("crm", held=other.runtime.gate.held)
+            history.observer(other)
             history._tell_if_due()
             done.append(run("forget", "--conversation", GONE, "--yes"))
 
@@ -318,7 +318,7 @@ def test_a_dead_letter_of_a_rule_that_redacts_the_id_is_found_by_the_history(run
     Path("eventonce.toml").write_text(f'{CONFIG}redact = ["detail.conversationId"]\n')
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
         consumer.on()(told)
-        consumer.observers.append(history.observer("crm"))
+        consumer.observers.append(history.observer(consumer))
         consumer.process([event(1, GONE, fails=True), event(2, STAYS, fails=True)])
         assert statuses(consumer.redrive()) == ["dead", "dead"]
         history.flush()
@@ -339,7 +339,7 @@ def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run
     Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
         consumer.on()(told)
-        consumer.observers.append(history.observer("crm"))
+        consumer.observers.append(history.observer(consumer))
         for number, whose in ((1, GONE), (2, "")):
             consumer.process([event(number, whose, fails=bool(not whose), agent="a")])
         history.flush()
@@ -374,7 +374,7 @@ def test_a_subject_of_others_that_names_it_is_erased(
         consumer.on()(told)
         given = [secrets.encode()] if secrets else []
         with History("sqlite:///history.db", secrets=given) as history:
-            consumer.observers.append(history.observer("crm", rules=lambda: consumer.rules))
+            consumer.observers.append(history.observer(consumer))
             for number, whose in ((1, GONE), (2, STAYS)):
                 consumer.process([event(number, whose, about="agent-1")])
             consumer.process([event(3, STAYS, about=named.format(GONE))])
@@ -399,7 +399,7 @@ def test_a_subject_that_stays_is_no_proof(
     Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
         consumer.on()(told)
-        consumer.observers.append(history.observer("crm", rules=lambda: consumer.rules))
+        consumer.observers.append(history.observer(consumer))
         consumer.process([event(3, STAYS, about=GONE)])
     monkeypatch.setattr(History, "drop_subjects", lambda *_: None)
     done = run("forget", "--conversation", GONE, "--yes")
@@ -434,7 +434,7 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
     with load().consumer() as consumer:
         consumer.on()(told)
         with History("sqlite:///history.db", secrets=[old.encode()]) as history:
-            consumer.observers.append(history.observer("crm"))
+            consumer.observers.append(history.observer(consumer))
             consumer.process(EVENTS)
             history.flush()
             assert GONE not in {one.conversation for one in history.find(Search())}
@@ -468,7 +468,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
     with load().consumer() as consumer:
         consumer.on()(told)
         with History("sqlite:///history.db", secrets=[RIGHT.encode()]) as history:
-            consumer.observers.append(history.observer("crm"))
+            consumer.observers.append(history.observer(consumer))
             consumer.process(EVENTS)
         file.write_text(f"{secrets}{CONFIG}")
         dry = run("forget", "--conversation", GONE, "--dry-run", "--json")
@@ -504,7 +504,7 @@ def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
         consumer.on()(told)
         for number, secret in enumerate((RIGHT, WRONG)):
             with History("sqlite:///history.db", secrets=[secret.encode()]) as history:
-                consumer.observers[:] = [history.observer("crm")]
+                consumer.observers[:] = [history.observer(consumer)]
                 consumer.process([event(number, GONE)])
     found = run("history", "--conversation", GONE)
     assert (found.code, found.out.count("key ")) == (0, 1)
@@ -562,7 +562,7 @@ def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -
     Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
         'store = "sqlite:///history.db"', ""))  # fmt: skip
     with History(DASHBOARD_HISTORY) as history:
-        consumer.observers.append(history.observer("crm"))
+        consumer.observers.append(history.observer(consumer))
         consumer.process([event(8, GONE)])
     done = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
     assert [part["found"] for part in done["parts"]] == [1, 1, 1, 0]

@@ -24,7 +24,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri, worker="w1") as kept:
         crm = Consumer("memory:", name="crm", rules=ruled(), handler=lambda _: None)
-        crm.observers.append(kept.observer("crm", "sqs:calls"))
+        crm.observers.append(kept.observer(crm, "sqs:calls"))
         crm.process([call(1), call(2)])
     early = NOW - 180_000
     held = Lease("call.ended", "calls", 2, "ab" * 16, early - 9_000, early, 240_000, "overdue")

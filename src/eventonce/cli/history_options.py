@@ -69,10 +69,6 @@ def keeping_history(
         yield None
         return
     with open_history(file, file.history.store) as history:
-        held = consumer.runtime.gate.held
-        observer = history.observer(
-            consumer.name, channel, lambda: consumer.rules, held=held, in_flight=in_flight
-        )
-        consumer.observers.append(observer)
+        consumer.observers.append(history.observer(consumer, channel, in_flight=in_flight))
         history.keep_up()
         yield history

@@ -119,10 +119,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> It
         consumer.on()(crm.write)
         source = FileSource([capture], rate=rate)
         worker = Worker(consumer, source, WorkerSettings(8, 1, 5.0))
-        held, in_flight = consumer.runtime.gate.held, worker.in_flight
-        observer = kept.observer(
-            consumer.name, "file", lambda: consumer.rules, held=held, in_flight=in_flight
-        )
+        observer = kept.observer(consumer, "file", in_flight=worker.in_flight)
         consumer.observers += [crm, observer]
         resources = Resources(
             lambda: consumer.store,

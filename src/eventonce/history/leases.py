@@ -14,6 +14,7 @@ import msgspec
 
 from eventonce.clock import wall_clock
 from eventonce.core.plan import Run
+from eventonce.errors import StoreMismatch
 from eventonce.history.decision import conversation_of, id_kept, id_pattern, storable
 from eventonce.history.driver import Driver
 from eventonce.runtime.gate import is_overdue
@@ -27,19 +28,7 @@ STALE_AFTER: Final = 30_000
 STATES_KEPT: Final = 3_600_000
 """Milliseconds for which the state of a process that was killed is kept."""
 
-NAME: Final = "eventonce_history_workers"
-
-# No part of `schema.sql` alone: a history of before this table gets it when a state is told.
-SCHEMA: Final = f"""CREATE TABLE IF NOT EXISTS {NAME} (
-  worker TEXT NOT NULL,
-  consumer TEXT NOT NULL,
-  channel TEXT NOT NULL,
-  process TEXT NOT NULL,
-  started BIGINT NOT NULL,
-  told BIGINT NOT NULL,
-  state TEXT NOT NULL,
-  PRIMARY KEY (worker, consumer, channel, process)
-)"""
+TABLE: Final = "eventonce_history_workers"
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -69,14 +58,14 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The work of a consumer at one moment; None for what nobody told."""
+    """The work of a consumer at one moment."""
 
-    held: int | None = None
+    held: int = 0
     """Runs whose leases are kept."""
-    running: int | None = None
+    running: int = 0
     """Those of them whose handlers run."""
     in_flight: int | None = None
-    """Events that were received and are not acknowledged yet."""
+    """Events that were received and are not acknowledged yet; None where nobody counts."""
     leases: tuple[Lease, ...] = ()
     """Those of the oldest runs."""
 
@@ -100,16 +89,15 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class Watched(NamedTuple):
-    """What is asked about a consumer; None for what cannot be asked."""
+    """The functions that answer for a consumer: its runs, and how many events it has received and
+    not acknowledged yet; None for the second where nobody counts."""
 
-    held: Callable[[], Sequence[Run]] | None = None
-    in_flight: Callable[[], int] | None = None
+    held: Callable[[], Sequence[Run]]
+    in_flight: Callable[[], int] | None
 
     def load(self) -> Load:
         """The answers of now."""
         in_flight = self.in_flight() if self.in_flight is not None else None
-        if self.held is None:
-            return Load(in_flight=in_flight)
         runs = sorted(self.held(), key=lambda run: run.started or inf)
         running = sum(bool(run.started) and not run.finished for run in runs)
         now, ago = wall_clock(), time.monotonic()
@@ -162,11 +150,12 @@ class StateTable:
             (*_which(one), one.started, one.told, msgspec.json.encode(one.load).decode())
             for one in states
         ]
-        if not self._driver.has(NAME):
-            self._driver.begin()
-            self._driver.run(SCHEMA)
+        if not self._driver.has(TABLE):
+            raise StoreMismatch(
+                f"there is no table {TABLE}; let a user who may make tables open the history once"
+            )
         self._driver.run_many(
-            f"INSERT INTO {NAME} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
+            f"INSERT INTO {TABLE} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (worker, consumer, channel, process) "
             "DO UPDATE SET started = excluded.started, told = excluded.told, "
             "state = excluded.state",
@@ -177,17 +166,18 @@ class StateTable:
     def remove(self, states: Iterable[WorkerState]) -> None:
         """Drop what these processes told of these consumers."""
         self._driver.run_many(
-            f"DELETE FROM {NAME} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
+            f"DELETE FROM {TABLE} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
             "AND process = ?",
             [_which(one) for one in states],
         )
         self._driver.commit()
 
     def read(self) -> list[WorkerState]:
-        """All that is told; nothing in a history of before this table."""
-        rows = self._driver.has(NAME) and self._driver.rows(
+        """All that is told; nothing in a history of before this table, or for a user who may not
+        read it."""
+        rows = self._driver.may(TABLE, "SELECT") and self._driver.rows(
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
-            f"FROM {NAME} ORDER BY worker, consumer, channel, process"
+            f"FROM {TABLE} ORDER BY worker, consumer, channel, process"
         )
         self._driver.commit()
         fields = WorkerState.__struct_fields__[:-1]
@@ -200,9 +190,16 @@ class StateTable:
 
     def drop(self, before: int) -> None:
         """Drop what was told before this moment."""
-        if self._driver.has(NAME):
-            self._driver.run(f"DELETE FROM {NAME} WHERE told < ?", (before,))  # noqa: S608  ours
+        if self._driver.may(TABLE, "DELETE"):
+            self._driver.run(f"DELETE FROM {TABLE} WHERE told < ?", (before,))  # noqa: S608  ours
         self._driver.commit()
+
+    def try_to_write(self) -> None:
+        """Ask for all that a writer needs, and change nothing."""
+        if self._driver.has(TABLE):
+            self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"UPDATE {TABLE} SET told = told WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"DELETE FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
 
 
 def _which(state: WorkerState) -> tuple[str, str, str, str]:

@@ -13,14 +13,13 @@ from typing import Any, Final, Self
 from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
+from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
-from eventonce.core.plan import Run
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.leases import STATES_KEPT, Watched, WorkerState, process_name
 from eventonce.history.sqlite import SQLiteDriver, location_of
-from eventonce.history.subjects import Rules
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
 from eventonce.history.winners import with_winners
 from eventonce.log import Outage, log
@@ -51,9 +50,8 @@ FLUSH_WAIT: Final = 1.0
 
 _inherited: Final[list[Tables]] = []
 
-Told = tuple[Sequence[Outcome], int, str, str, Rules | None]
-"""The outcomes of a batch, when, by which consumer, through which channel, and the rules in use;
-None where nobody gave them."""
+Told = tuple[Sequence[Outcome], int, Consumer, str]
+"""The outcomes of a batch, the moment, the consumer, and the channel of its events."""
 
 
 class History:
@@ -134,21 +132,13 @@ class History:
         self._background.start()
 
     def observer(
-        self,
-        consumer: str,
-        channel: str = "",
-        rules: Rules | None = None,
-        *,
-        held: Callable[[], Sequence[Run]] | None = None,
-        in_flight: Callable[[], int] | None = None,
+        self, consumer: Consumer, channel: str = "", *, in_flight: Callable[[], int] | None = None
     ) -> _Observer:
-        """An observer for the consumer of this name, whose events come in by this channel. `rules`
-        answers the rules that it uses now, such as `lambda: consumer.rules`: by them the subjects
-        of states are known. Other processes see its leases where `held` answers with its runs
-        (`consumer.runtime.gate.held`); `in_flight` answers how many events it has received and not
+        """An observer for this consumer, whose events come in by this channel. Other processes see
+        the leases of the consumer; `in_flight` answers how many events it has received and not
         acknowledged yet."""
-        self._watched[consumer, channel] = Watched(held, in_flight)
-        return _Observer(self._background, consumer, channel, rules)
+        self._watched[consumer.name, channel] = Watched(consumer.runtime.gate.held, in_flight)
+        return _Observer(self._background, consumer, channel)
 
     @property
     def dropped(self) -> int:
@@ -319,13 +309,13 @@ class History:
     def _write(self, some: list[Told]) -> None:
         worker = self._worker or process_name()
         decisions: Iterable[tuple[Kind, Own]] = chain.from_iterable(
-            decided(outcomes, at, consumer, worker, channel)
-            for outcomes, at, consumer, channel, _ in some
+            decided(outcomes, at, consumer.name, worker, channel)
+            for outcomes, at, consumer, channel in some
         )
         if self._digests:
             decisions = starmap(self._digests.kept, decisions)
         with self._tables() as tables:
-            ruled = ((outcomes, rules) for outcomes, *_, rules in some if rules is not None)
+            ruled = ((outcomes, consumer.rules) for outcomes, _, consumer, _ in some)
             tables.add(decisions, tables.subjects.unknown(ruled, wall_clock()))
 
     def _beside(self) -> None:
@@ -475,13 +465,10 @@ class History:
 class _Observer:
     """Told of the batches of one consumer."""
 
-    def __init__(
-        self, background: Background[Told], consumer: str, channel: str, rules: Rules | None
-    ) -> None:
+    def __init__(self, background: Background[Told], consumer: Consumer, channel: str) -> None:
         self._background = background
         self._consumer = consumer
         self._channel = channel
-        self._rules = rules
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
         """Have these kept."""
@@ -490,7 +477,7 @@ class _Observer:
             for outcome in outcomes
         ]
         held = sum([len(one.event.raw) for one in kept if one.event is not None])
-        told = (kept, wall_clock(), self._consumer, self._channel, self._rules)
+        told = (kept, wall_clock(), self._consumer, self._channel)
         self._background.add(told, len(kept) + held // SHARE, len(kept))
 
     def flush(self) -> None:

@@ -49,6 +49,17 @@ CREATE TABLE IF NOT EXISTS eventonce_history_subjects (
 CREATE INDEX IF NOT EXISTS eventonce_history_subjects_subject
   ON eventonce_history_subjects (subject);
 
+CREATE TABLE IF NOT EXISTS eventonce_history_workers (
+  worker TEXT NOT NULL,
+  consumer TEXT NOT NULL,
+  channel TEXT NOT NULL,
+  process TEXT NOT NULL,
+  started BIGINT NOT NULL,
+  told BIGINT NOT NULL,
+  state TEXT NOT NULL,
+  PRIMARY KEY (worker, consumer, channel, process)
+);
+
 CREATE INDEX IF NOT EXISTS eventonce_history_conversation
   ON eventonce_history (conversation_hash) WHERE conversation_hash <> 0;
 CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) WHERE id_hash <> 0;

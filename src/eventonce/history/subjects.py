@@ -6,7 +6,7 @@ and is written again only as often as it takes to know which are in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from time import monotonic
@@ -35,9 +35,6 @@ PAGE: Final = 10_000
 
 _WRITES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
-Rules = Callable[[], Ruleset]
-"""The rules of a consumer that are in use now."""
-
 Row = tuple[bytes, str, int]
 """A key, its subject, and the moment in milliseconds at which it was in use."""
 
@@ -54,7 +51,7 @@ class Subjects:
         self._writable = False
         self._said = False
 
-    def unknown(self, told: Iterable[tuple[Sequence[Outcome], Rules]], now: int) -> list[Row]:
+    def unknown(self, told: Iterable[tuple[Sequence[Outcome], Ruleset]], now: int) -> list[Row]:
         """The subjects behind these outcomes that are to be written, in the order of their keys, so
         that no two writers wait for each other in a circle."""
         if monotonic() > self._until or len(self._known) > MOST_KEYS:
@@ -68,7 +65,7 @@ class Subjects:
                     continue
                 # A rule may have changed since, or be no rule any more: the decision is kept.
                 with suppress(Exception):
-                    text = rules().subject(event, key)
+                    text = rules.subject(event, key)
                     if text:
                         found[key] = (key, self._kept(text), now)
         return sorted(found.values())

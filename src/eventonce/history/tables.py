@@ -41,7 +41,8 @@ from eventonce.history.digests import (
     plain,
 )
 from eventonce.history.driver import Driver, places
-from eventonce.history.leases import SCHEMA, StateTable
+from eventonce.history.leases import TABLE as WORKERS
+from eventonce.history.leases import StateTable
 from eventonce.history.subjects import TABLE as SUBJECTS
 from eventonce.history.subjects import Row, Subjects
 from eventonce.history.winners import LEADING, Lead
@@ -68,7 +69,7 @@ Whoever looks for a hash looks in each segment, a few hundred."""
 LAST: Final = "eventonce_history_reason_3"
 """What is made last. Its number grows with a change after which what was written is not found."""
 
-ADDED: Final = (SUBJECTS,)
+ADDED: Final = (SUBJECTS, WORKERS)
 """Tables that came later. A history of before is given them by whoever may make tables, and is read
 and written without them by others."""
 
@@ -180,7 +181,7 @@ class Tables:
             if not made or lacking:
                 schema = files("eventonce.history").joinpath("schema.sql").read_text()
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
-                statements = [*driver.first, *typed.split(";")[:-1], SCHEMA]
+                statements = [*driver.first, *typed.split(";")[:-1]]
                 for statement in statements:
                     # The owner of the others may be somebody else.
                     if not made or any(name in statement for name in lacking):
@@ -504,6 +505,7 @@ class Tables:
             self._driver.run(f"INSERT INTO {minutes} SELECT * FROM {minutes} WHERE 1 = 0")  # noqa: S608  ours
             self._driver.run("DELETE FROM eventonce_history WHERE 1 = 0")
             self.subjects.try_to_write()
+            self.states.try_to_write()
         finally:
             self._driver.rollback()
 

@@ -106,13 +106,11 @@ def notes(state: WorkerState, now: int) -> list[str]:
     load, said = state.load, []
     if state.is_stale(now):
         end = max((one.ends for one in load.leases), default=0)
-        leases = "its leases are not known"
-        if load.held is not None:
-            leases = f"its leases end by {moment(end)[11:19]}" if end else "it held no lease"
+        leases = f"its leases end by {moment(end)[11:19]}" if end else "it held no lease"
         if 0 < end <= now:
             leases = f"its leases have ended, the last at {moment(end)[11:19]}"
         said.append(f"{state.worker} was last heard of {ago(now - state.told)}; {leases}.")
-    if load.held is not None and load.held > len(load.leases):
+    if load.held > len(load.leases):
         said.append(
             f"Of {load.held} leases of {state.worker}, those of the {len(load.leases)} oldest runs "
             "are shown."

@@ -87,15 +87,10 @@ class _Recorded:
     def by(self, consumer: Consumer) -> Callable[[Outcome, float], None]:
         """An observer for this consumer."""
 
-        held = consumer.runtime.gate.held
-
         def keep(outcome: Outcome, seconds: float) -> None:
             history = self._opened()
             if history is not None:
-                observer = history.observer(
-                    consumer.name, REDRIVEN, lambda: consumer.rules, held=held
-                )
-                observer.batch([outcome], seconds)
+                history.observer(consumer, REDRIVEN).batch([outcome], seconds)
 
         return keep
 

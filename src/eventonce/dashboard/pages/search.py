@@ -181,12 +181,15 @@ def _won(one: Decision) -> Html | None:
     """A link to the event that took effect before this one, if that is another."""
     if one.winner is None or one.winner == one.id:
         return None
-    return joined(" · ", link("the event that took effect", event=one.winner, title=one.winner))
+    effect = "the event that took effect"
+    return joined(" · ", link(effect, event=one.winner, title=one.winner, class_="inline"))
 
 
-def link(words: object, *, title: str | None = None, **query: str) -> Html:
+def link(
+    words: object, *, title: str | None = None, class_: str | None = None, **query: str
+) -> Html:
     """A link to a search."""
-    return tag("a", words, href=f"/search?{urlencode(query)}", title=title)
+    return tag("a", words, href=f"/search?{urlencode(query)}", title=title, class_=class_)
 
 
 def _story(found: Sequence[Decision], conversation: str) -> Html:

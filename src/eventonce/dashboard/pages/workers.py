@@ -87,7 +87,7 @@ def _leases(resources: Resources, workers: list[Worker], now: int) -> Html:
     said: list[Html | None] = []
     if own is not None:
         # Its gate knows more than it told seconds ago.
-        process, load = process_name(), Watched(own.runtime.gate.held).load()
+        process, load = process_name(), Watched(own.runtime.gate.held, None).load()
         states = [it for it in states if (it.process, it.consumer) != (process, own.name)]
         states.insert(0, WorkerState("this process", own.name, "", process, 0, now, load))
         said.append(_said(resources.state() if resources.state is not None else {}))
