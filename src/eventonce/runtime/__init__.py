@@ -1,1 +1,1 @@
-"""The runtime, which runs plans: threads, event loops, leases and the calls of a store."""
+"""The runtime, which runs plans: threads, event loops, leases and the calls to a store."""

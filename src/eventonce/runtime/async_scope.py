@@ -1,5 +1,5 @@
-"""The transaction of one `async def` handler: its statements run on the event loop, and a thread
-begins and ends it. `invoke.Scope`, which ends it, is the one of plain handlers."""
+"""The transaction of one `async def` handler: its statements run on the event loop, and threads
+begin and end it. `invoke.Scope`, as for plain handlers, commits it or rolls it back."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from eventonce.runtime.slots import Slots
 from eventonce.types import Job
 
 BEGINNING: Final = 8
-"""Threads that begin transactions at the most: each of them may wait for a free connection."""
+"""The most threads that begin transactions: each of them may wait for a free connection."""
 
 ENDING: Final = 32
-"""Threads that end them at the most: commits that are under way together share a disk's write."""
+"""The most threads that end transactions: concurrent commits share one write to the disk."""
 
-NO_THREAD: Final = "no thread could be started that would begin a transaction"
+NO_THREAD: Final = "no thread could be started to begin a transaction"
 
 Call = tuple[Future[Any], Callable[[], Any]]
 
 
 class TransactionThreads:
-    """Where the transactions of async handlers begin and end: the store's calls block.
+    """The threads that begin and end the transactions of async handlers: the store's calls block.
 
-    Apart from each other: whoever waits for a connection must not keep those from ending who have
-    one.
+    There are two pools, because a handler that waits for a connection must not delay the end of a
+    transaction, which frees a connection.
     """
 
     def __init__(self) -> None:
@@ -47,15 +47,15 @@ class TransactionThreads:
         return future
 
     def end(self, call: Callable[[], None]) -> Future[None]:
-        """End one, in a thread."""
+        """End a transaction, in a thread."""
         future: Future[None] = Future()
         for item in self._ending.put([(future, call)]):
-            # Here, then: a transaction that nobody ends keeps its locks and its connection.
+            # In this thread, then: a transaction without an end keeps its locks and its connection.
             _run(item)
         return future
 
     def close(self) -> None:
-        """End the threads, after what is under way."""
+        """End the threads, after the calls that wait or run."""
         self._beginning.close()
         self._ending.close()
 
@@ -65,12 +65,12 @@ def _run(item: Call) -> None:
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  whoever waits for it is told
+        except BaseException as error:  # noqa: BLE001  raised where the future is awaited
             future.set_exception(error)
 
 
 class AsyncScope:
-    """The transaction an `async def` handler may open through `job.async_connection()`."""
+    """The transaction that an `async def` handler may open through `job.async_connection()`."""
 
     def __init__(
         self, run: Run, job: Job, store: AsyncTransactional, threads: TransactionThreads
@@ -87,13 +87,13 @@ class AsyncScope:
         job.connect_async = self._connect
 
     async def _connect(self) -> Any:
-        # Two coroutines of one handler may be the first at the same moment.
+        # Two coroutines of one handler may ask for the connection at the same moment.
         async with self._opening:
             if self._take_back is None:
                 opened = await self._open()
                 if self._ended:
                     self._give_back(opened)
-                    raise ConfigError("job.async_connection(): its handler has returned")
+                    raise ConfigError("job.async_connection(): await it before the handler returns")
                 self._scope.hold(opened)
                 self._connection, self._take_back = self._store.async_connection(opened[1])
             return self._connection
@@ -103,10 +103,10 @@ class AsyncScope:
         try:
             return await asyncio.wrap_future(opening)
         except (StoreUnavailable, asyncio.CancelledError) as error:
-            # Whatever the handler makes of it, it could not do its work.
+            # The attempt does not count, even where the handler catches this error.
             self._run.blameless = True
             if isinstance(error, asyncio.CancelledError):
-                # Nobody waits for it any more: not for a server that does not answer, either.
+                # The handler does not wait until the server answers; a callback rolls back.
                 opening.add_done_callback(self._undo_opened)
             raise
 
@@ -120,7 +120,7 @@ class AsyncScope:
     async def end(self, raised: BaseException | None) -> None:
         """Commit the handler's writes together with its completion, or undo them if it raised.
 
-        To its end, however often this task is cancelled meanwhile; then it is cancelled.
+        A cancellation of this task does not interrupt the end; it is raised afterwards.
         """
         scope = self._scope
         call = scope.keep if raised is None else partial(scope.undo, raised)
@@ -130,7 +130,7 @@ class AsyncScope:
             return
         cancelled: asyncio.CancelledError | None = None
         for step in (self._take_back, lambda: asyncio.wrap_future(self._threads.end(call))):
-            # No task: who cancels all tasks of a loop would cancel the end, too.
+            # Futures, not tasks: code that cancels all tasks of the loop must not cancel them.
             future = asyncio.ensure_future(step())
             while not future.done():
                 try:
@@ -143,7 +143,7 @@ class AsyncScope:
 
 
 class _Unused(Exception):
-    """The handler does not wait for its transaction any more."""
+    """Raised into a transaction that the handler no longer waits for, to roll it back."""
 
 
 def _roll_back(opened: Opened) -> None:

@@ -1,4 +1,4 @@
-"""A writer in the background: many threads hand it what is to be written, and none waits."""
+"""A background writer: many threads hand batches to it, and none waits for the write."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ INTERVAL: Final = 1.0
 """Seconds between two writes."""
 
 PATIENCE: Final = 15.0
-"""Seconds that a close waits for the last write: a database that is silent must not keep a process
-from its end."""
+"""Seconds that a close waits for the last write: a database that does not answer must not keep a
+process from ending."""
 
 FORK_PATIENCE: Final = 1.0
-"""Seconds that a fork waits for a write to end: longer ones are those of a silent server, whose
-connection no child uses."""
+"""Seconds that a fork waits for a write to end. A longer write waits for a server that does not
+answer; the child does not use its connection."""
 
 Batch = TypeVar("Batch")
 
 
 class Background(Generic[Batch]):
-    """Writes from a thread of its own, once a second. What comes faster than it can be written is
-    left out and counted; what cannot be written, too."""
+    """A thread that writes batches, once a second. Batches that come faster than they can be
+    written, or that cannot be written, are dropped and counted."""
 
     def __init__(
         self,
@@ -37,26 +37,26 @@ class Background(Generic[Batch]):
         before_fork: Callable[[], None] | None = None,
         beside: Callable[[], None] = lambda: None,
     ) -> None:
-        """`most` is how much may wait, by the sizes that `add` is told. `before_fork` is called
-        before a fork, while nobody writes. `beside` is called after each turn of the thread,
-        whether there was something to write or not."""
+        """`most` limits the sum of the sizes, as given to `add`, of the batches that wait.
+        `before_fork` is called before a fork, while no thread writes. `beside` is called after each
+        turn of the thread, whether there was a batch to write or not."""
         self.before_fork = before_fork
         self._beside = beside
         self.written = 0
         self.dropped = 0
-        """Items that were left out."""
+        """Items that were not written."""
         self.crowded_out = 0
-        """Those of them for which there was no room; of these the log does not tell here."""
+        """The dropped items for which there was no room; the log has no line about them."""
         self._name = name
         self._write = write
         self._most = most
         self.outage = Outage()
-        """Of what is written to; for whoever has told of it already."""
+        """The outage of the target; the owner of this object may report it first."""
         self._begin()
         _all.add(self)
 
     def _begin(self) -> None:
-        """Also in the child of a fork, where no thread lives on: its parent writes what waits."""
+        """Begin empty; also in the child of a fork, whose parent writes the batches that wait."""
         self._waiting: list[Batch] = []
         self._size = 0
         self._many = 0
@@ -65,14 +65,14 @@ class Background(Generic[Batch]):
         """Items that are being written."""
         self._lock = threading.Lock()
         self.writing = threading.RLock()
-        """Held by whoever writes; for all else that no two threads may do with the target."""
+        """Held by the thread that writes, and for any other exclusive use of the target."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._flushing: threading.Thread | None = None
 
     def add(self, batch: Batch, size: int, many: int) -> None:
-        """Have this batch written. `size` is the room that it takes until then, and `many` the
-        number of its items; an empty batch is nothing to write."""
+        """Queue this batch for the next write. `size` is the room that it takes until then, `many`
+        the number of its items. An empty batch is not queued."""
         if not many:
             return
         with self._lock:
@@ -87,24 +87,24 @@ class Background(Generic[Batch]):
                 self._thread = self._started(self._run)
 
     def start(self) -> None:
-        """Begin the thread now, and not with the first that is to be written."""
+        """Start the thread now, and not with the first batch."""
         with self._lock:
             if self._thread is None and not self.ending:
                 self._thread = self._started(self._run)
 
     @property
     def ending(self) -> bool:
-        """Whether somebody waits for the end of the thread."""
+        """Whether `close` was called."""
         return self._ended.is_set()
 
     def flush(self) -> None:
-        """Write what waits, in this thread, after what another thread is writing."""
+        """Write the batches that wait, in this thread; first wait for another thread's write."""
         with self.writing:
             self._flush()
 
     def flush_within(self, seconds: float) -> None:
-        """Have what waits written now, and wait for that so long at most. While such a write still
-        runs nobody waits for another; what it leaves is written later."""
+        """Write the batches that wait in a thread of their own, and wait at most so long for it.
+        While such a write runs, a second call returns at once; later batches are written later."""
         with self._lock:
             if not self._size or (self._flushing is not None and self._flushing.is_alive()):
                 return
@@ -120,18 +120,18 @@ class Background(Generic[Batch]):
             try:
                 self._write(some)
             except StoreUnavailable as error:
-                # It waits for better times, as long as there is room.
+                # The batches wait for the next write; while they do, `add` may find no room.
                 self._put_back(some, many)
                 if self.outage.tells():
                     log().warning("%s: %d events are not written yet: %s", self._name, many, error)
                 return
-            except Exception as error:  # noqa: BLE001  what cannot be written must not end the thread
+            except Exception as error:  # noqa: BLE001  a batch that is refused must not end the thread
                 log().warning("%s: %d events are left out: %s", self._name, many, error)
                 with self._lock:
-                    # A close that did not wait for this has counted them.
+                    # 0 if `close` stopped waiting for this write: it has counted the items.
                     self.dropped += self._under_way
             except BaseException:
-                # An interrupt of who flushes; the next write has these.
+                # A signal interrupted the write; the next write repeats these batches.
                 self._put_back(some, many)
                 raise
             else:
@@ -150,8 +150,8 @@ class Background(Generic[Batch]):
             self._under_way = 0
 
     def close(self) -> bool:
-        """Have what waits written, and end the thread; what cannot be written is left out. Answers
-        whether the last write has ended."""
+        """Write the batches that wait, and end the thread; batches that cannot be written are
+        dropped. Return whether the last write has ended."""
         self._ended.set()
         thread = self._thread
         if thread is None:
@@ -173,7 +173,7 @@ class Background(Generic[Batch]):
         try:
             thread.start()
         except RuntimeError as error:
-            # No thread can be started now; the next to come tries again.
+            # The next batch tries to start a thread again.
             log().warning("%s: nothing is written yet: %s", self._name, error)
             return None
         return thread
@@ -190,7 +190,7 @@ _all: Final = WeakSet["Background[Any]"]()
 
 
 class _Forking(threading.local):
-    """The locks that this thread took to fork."""
+    """The locks that this thread holds while it forks."""
 
     def __init__(self) -> None:
         self.held: list[threading.RLock] = []
@@ -200,7 +200,7 @@ _forking: Final = _Forking()
 
 
 def _wait_for_writers() -> None:
-    """A child must not begin in the midst of a transaction of its parent's."""
+    """Wait until no thread writes: a child must not begin in a transaction of its parent."""
     for one in list(_all):
         lock = one.writing
         if lock.acquire(timeout=FORK_PATIENCE):

@@ -1,7 +1,7 @@
 """Results that are kept for a shorter time than the records of their events.
 
-Such a result is a record of its own, under a key of its own, that is remembered for that time and
-no longer: it expires by the store's own means, and no store knows of it.
+Such a result is a record of its own, with its own key and its own time to be remembered. It expires
+like any record, so no store needs code for it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from eventonce.rules.keys import blake2b
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 LEASE: Final = 10_000
-"""Milliseconds between the claim of such a record and its completion: one call to the store."""
+"""Milliseconds between the claim and the completion of a result's record: one call to the store."""
 
 ATTEMPTS: Final = 1_000_000
-"""However often a process has died between the two."""
+"""A limit that is never reached: a result's record is not given up if processes end in between."""
 
 
 def result_key(key: bytes) -> bytes:
-    """The key of the record that has the result of this key's event."""
+    """Return the key of the record that holds the result for this key."""
     return blake2b(key, digest_size=16, person=b"eventonce result").digest()
 
 
 class BriefResults:
-    """The two verbs of a store, for events some of which have `keep_result`. A result that cannot
-    be kept or read harms no event: a copy gets none."""
+    """A store whose results with `keep_result` are records of their own. If such a result cannot be
+    written or read, the event is not affected: a copy gets no result."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -47,7 +47,7 @@ class BriefResults:
         looks = [replace(_beside(claims[place]), peek=True) for place in asked]
         try:
             found = self._store.claim(looks, now)
-        except Exception as error:  # noqa: BLE001  the runs of the first call are granted
+        except Exception as error:  # noqa: BLE001  the first call has granted runs
             log().warning("a copy gets no result: %s", error)
             return verdicts
         for place, look in zip(asked, found, strict=True):
@@ -67,14 +67,14 @@ class BriefResults:
         if brief:
             try:
                 self._keep(brief, now)
-            except Exception as error:  # noqa: BLE001  the first call is settled
+            except Exception as error:  # noqa: BLE001  the first call has settled the events
                 log().warning("a result is not kept for copies: %s", error)
         return settled
 
     def _keep(self, settlements: Sequence[Settlement], now: int | None) -> None:
         claims = [_beside(one.claim) for one in settlements]
         runs = self._store.claim(claims, now)
-        # One that is no `run` is there already: its settlement is told again.
+        # Without `run` the result is stored already: this settlement is a repetition.
         ended = [
             Settlement(claim, run.token, "complete", one.result)
             for claim, run, one in zip(claims, runs, settlements, strict=True)
@@ -85,8 +85,7 @@ class BriefResults:
 
 
 def without_result(settlement: Settlement) -> Settlement:
-    """The settlement as the record of its event has it: a brief result is kept elsewhere, or not
-    at all."""
+    """Return the settlement for the event's record, without a result that has its own record."""
     if settlement.result is None or settlement.claim.keep_result is None:
         return settlement
     return replace(settlement, result=None)

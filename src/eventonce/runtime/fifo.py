@@ -1,4 +1,4 @@
-"""The records of a batch in the order their FIFO groups allow: one of each group at a time."""
+"""The records of a batch in the order of their FIFO groups: one of each group at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 class Groups(Generic[T]):
     """Gives out the first records of all groups, then the second ones, and so on.
 
-    The next record of a group is given out once the one before it is `settled`; while that is not
-    said, nothing behind it is. A record with no group waits for nobody.
+    The next record of a group is given out after `settled` was called for the record before it.
+    A record without a group does not wait.
     """
 
     def __init__(self, records: Iterable[T], group_of: Callable[[T], str]) -> None:
-        """`group_of` answers the empty string for a record with no group."""
+        """`group_of` returns the empty string for a record without a group."""
         lines: dict[object, deque[T]] = {}
         for record in records:
             lines.setdefault(group_of(record) or object(), deque()).append(record)
@@ -25,26 +25,26 @@ class Groups(Generic[T]):
         self._given: dict[int, list[deque[T]]] = {}
 
     def take(self, most: int) -> list[T]:
-        """The next records that may be tried now, none if all that is left waits."""
+        """Return records that may run now; an empty list if all that are left must wait."""
         lines = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
         for line in lines:
-            # A list, for the same object may stand in a batch twice.
+            # A list, because one object may be in a batch twice.
             self._given.setdefault(id(line[0]), []).append(line)
         return [line[0] for line in lines]
 
     def settled(self, record: T) -> None:
-        """Note that this record is settled: the next of its group may be tried."""
+        """Mark this record as settled: the next record of its group may run."""
         line = self._given[id(record)].pop()
         line.popleft()
         if line:
             self._ready.append(line)
 
     def waiting(self) -> list[T]:
-        """The records that have not been taken."""
+        """Return the records that have not been taken."""
         given = [line for lines in self._given.values() for line in lines]
         behind = [record for line in given for record in list(line)[1:]]
         return behind + [record for line in self._ready for record in line]
 
     def __bool__(self) -> bool:
-        """Whether something may be tried now."""
+        """Whether a record may run now."""
         return bool(self._ready)

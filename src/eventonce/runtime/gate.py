@@ -1,7 +1,7 @@
 """The gate: the only code that calls the store's two verbs, one for each consumer.
 
-It shares calls among all who ask at the same moment, keeps the leases of what runs, settles what
-has finished while others of its batch still run, and knows which keys run in this process.
+The gate makes one call for all claims or settlements of one moment, renews the leases of runs,
+settles finished runs while others of their batch still run, and knows which keys run here.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from eventonce.runtime.lane import MOST, Lane
 from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
 
 SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
-"""Seconds between tries to settle while the store is away: the effect has happened, so it is worth
-some patience, but the transport's own deadline must not pass meanwhile."""
+"""Seconds between tries to settle while the store is away: the effect has happened, so a retry is
+worth a wait, but the transport's own deadline must not pass meanwhile."""
 
 SHARE: Final = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it ends."""
 
 SETTLE_INTERVAL: Final = 1.0
-"""Seconds after which what has finished is settled although others of its batch still run: what a
-crash may cost is then a second's work, and quick batches are settled in one call."""
+"""Seconds after which a finished run is settled although others of its batch still run. So a crash
+costs at most a second's work, and a quick batch is still settled in one call."""
 
 IDLE: Final = 60.0
-"""Seconds after which a timer with nothing to do looks whether it is still needed."""
+"""Seconds that the timer sleeps at the most; its thread ends if it then has no runs to look at."""
 
 
 class Hold:
-    """The runs of a batch whose handlers run: their leases are kept until they are let go.
+    """The runs of a batch whose handlers run: their leases are renewed until `Gate.let_go`.
 
-    Whoever runs the handlers appends to `finished` what has returned. Whoever takes a run out of
-    there settles it, and nobody else does: the timer if it stands there for long, else the engine.
+    The thread that runs a handler appends the finished run to `finished`. Only the part that takes
+    a run out of `finished` settles it: the timer after `SETTLE_INTERVAL`, else the engine.
     """
 
     __slots__ = ("finished", "look", "looked", "runs", "shared", "taken")
@@ -53,55 +53,55 @@ class Hold:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
         self.shared = len(runs) > 1
-        """Whether one that has finished may have to wait for others."""
+        """Whether a finished run may have to wait for others."""
         self.finished: list[Run] = []
         self.taken = 0
         """Finished runs that the timer is settling now."""
         self.look = inf
-        """When the timer looks after them."""
+        """When the timer looks at these runs, by the monotonic clock."""
         self.looked: Callable[[], None] | None = None
-        """Called then: to see whether whoever runs the handlers is still there."""
+        """Called after that: it ends the runs whose event loop was closed."""
 
 
 class Gate:
-    """One consumer's way to its store; safe in many threads."""
+    """The calls of one consumer to its store; safe in many threads."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.meter: StoreMeter | None = None
-        """Counts the calls to the store; None for nobody."""
+        """Counts the calls to the store; None if they are not counted."""
         self._claims: Lane[Claim, Verdict] = Lane(self._grant, _key, self._free)
         self._settlements: Lane[Settlement, SettleResult] = Lane(self._tell, _settled_key)
         self._begin()
         _gates.add(self)
 
     def _begin(self) -> None:
-        """Also in the child of a fork, where no thread lives on: the parent keeps what it runs."""
+        """Begin without runs. Also called in the child of a fork: the runs are the parent's."""
         self._claims.reset()
         self._settlements.reset()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._holds: set[Hold] = set()
         self._running: dict[bytes, Mapping[int, int]] = {}
-        """The keys that run in this process: the tokens of their runs by the nonces that they were
-        asked for with. There are two of them where one outlived its lease. Keys of one call share
-        a mapping, which is never changed."""
+        """The keys that run in this process: the tokens of their runs, by the nonces of the claims.
+        A key has two runs where the first outlived its lease. The keys of one call share a mapping,
+        which is never changed."""
         self._beside: dict[tuple[bytes, int], None] = {}
-        """The keys that ran in this process when they were last asked for with these nonces, and
-        were busy; a hint, and no more than so many of them."""
+        """Claims, by key and nonce, that were `busy` while their key ran in this process; a hint,
+        with at most `MOST` entries."""
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self._next_look = inf
         self._timer: threading.Thread | None = None
 
     def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Ask the store, in one call with all who ask meanwhile. Whoever is interrupted in it
-        holds nothing afterwards."""
+        """Claim in the store, in one call with all claims that come meanwhile. A caller that is
+        interrupted holds no lease afterwards."""
         try:
             return self._claims.ask(claims)
         except StoreError:
             raise
         except BaseException:
-            # Perhaps they are granted, and nobody heard it. To ask again is answered the same.
+            # The claims may be granted, and the answer lost. Asking again gives the same answer.
             with suppress(Exception):
                 self._free(claims, self._claims.ask(claims))
             raise
@@ -109,7 +109,7 @@ class Gate:
     def settle(
         self, settlements: Sequence[Settlement], pauses: Sequence[float] = SETTLE_PAUSES
     ) -> list[SettleResult]:
-        """Tell the store, and try again for a while if it is away; repeating it is always safe."""
+        """Settle in the store, and retry for a while if it is away; a repetition is always safe."""
         for pause in pauses:
             try:
                 return self._settlements.ask(settlements)
@@ -118,7 +118,7 @@ class Gate:
         return self._settlements.ask(settlements)
 
     def keep(self, hold: Hold) -> None:
-        """Keep the leases of these runs until `let_go`."""
+        """Renew the leases of these runs until `let_go`."""
         now = time.monotonic()
         shortest = inf
         for run in hold.runs:
@@ -129,7 +129,7 @@ class Gate:
             hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / SHARE
         if hold.shared:
             hold.look = min(hold.look, now + SETTLE_INTERVAL)
-        # Without the lock, for it is one step; the timer looks at a copy.
+        # Without the lock, because `add` is atomic; the timer looks at a copy.
         self._holds.add(hold)
         if hold.look < self._next_look:
             with self._lock:
@@ -137,8 +137,8 @@ class Gate:
                     self._start_or_wake(hold.look)
 
     def let_go(self, hold: Hold | None, claims: Sequence[Claim]) -> None:
-        """The outcomes of these claims are known: stop keeping their leases, and wake whoever waits
-        for one of their keys. Whoever was interrupted in it does it again."""
+        """Stop renewing these leases, because the outcomes are known, and wake the batches that
+        wait for one of the keys. Idempotent: an interrupted caller calls it again."""
         running = self._running
         woken: list[Callable[[], None]] = []
         with self._lock:
@@ -163,7 +163,7 @@ class Gate:
                         self._waiters.pop(claim.key, None)
 
     def when_ended(self, key: bytes, wake: Callable[[], None]) -> bool:
-        """Call `wake` when the run of this key in this process has ended; False if none is."""
+        """Call `wake` when the run of this key in this process ends; False if there is no run."""
         with self._lock:
             if key not in self._running:
                 return False
@@ -171,34 +171,34 @@ class Gate:
             return True
 
     def ran_beside(self, claims: Sequence[Claim]) -> bool:
-        """Whether one of these keys ran in this process when it was last asked for; said once."""
+        """Whether one of these keys ran in this process when it was last claimed; True once."""
         asked = [(claim.key, claim.nonce) for claim in claims]
         with self._lock:
             return bool([one for one in asked if self._beside.pop(one, self) is None])
 
     def unsettled(self, hold: Hold) -> None:
-        """Take back what the timer has not settled; waits for what it is settling now. After this
-        the runs are the engine's."""
+        """Wait for the runs that the timer is settling now, and take the others back from it. After
+        this only the engine settles the runs."""
         with self._lock:
             while hold.taken:
                 self._wake.wait(SETTLE_INTERVAL)
             hold.finished.clear()
 
     def held(self) -> list[Run]:
-        """All runs whose leases are kept."""
+        """Return all runs whose leases are renewed."""
         with self._lock:
             return [run for hold in list(self._holds) for run in hold.runs]
 
     def salvage(self, runs: Sequence[Run]) -> None:
-        """Interrupted: complete what returned, free the rest, as far as the store still answers.
+        """Settle finished runs and free the others after an interruption, if the store answers.
 
-        A run with a transaction of its own is freed too: as long as that can still be committed, so
-        can its completion.
+        A run in a transaction is freed, too: its completion is part of the transaction, and can
+        still be committed until another run of the key starts.
         """
         for run in runs:
-            # Perhaps its engine has not heard of it; and what the parent of a fork runs is its own.
+            # The engine may not know the token yet. In the child of a fork the token becomes 0.
             run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
-        # Of several versions of one subject all but the latest are settled.
+        # Of several versions of one subject, all but the latest are settled already.
         latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
         settlements = [_salvaged(run) for run in latest.values() if run.kept is None]
         if settlements:
@@ -212,7 +212,7 @@ class Gate:
             self._wake.notify_all()
 
     def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
-        """Ask the store, and note what was granted before anybody hears of it."""
+        """Claim in the store, and note the granted runs before any caller gets its answer."""
         running = self._running
         beside = {claim.key for claim in claims if claim.key in running} if running else ()
         meter = self.meter
@@ -243,7 +243,7 @@ class Gate:
         return meter.settle(self.store.settle, settlements)
 
     def _free(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
-        """Granted, and nobody is there to run it."""
+        """Return to the store the granted runs whose caller is gone."""
         granted = [
             Settlement(claim, verdict.token, "return")
             for claim, verdict in zip(claims, verdicts, strict=True)
@@ -255,19 +255,19 @@ class Gate:
             self.let_go(None, [one.claim for one in granted])
 
     def _look(self, hold: Hold, now: float) -> float:
-        """When the timer shall look after these: when the first lease needs it, and soon where one
-        that finished may have to wait for others."""
+        """The time of the timer's next look: when the first lease is due, and within a second where
+        a finished run may have to wait for others."""
         due = min([_due(run) for run in hold.runs])
         return min(due, now + SETTLE_INTERVAL) if hold.shared else due
 
     def _start_or_wake(self, look: float) -> None:
-        # A thread whose start was interrupted does not live.
+        # A thread whose start was interrupted is not alive.
         if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Thread(target=self._tick, name="eventonce-gate", daemon=True)
             self._timer.start()
         else:
             self._wake.notify_all()
-        # Last: until then the next batch comes here, too.
+        # Last: if a signal interrupts this earlier, the next batch tries again.
         self._next_look = look
 
     def _tick(self) -> None:
@@ -281,7 +281,7 @@ class Gate:
                     self._timer, self._next_look = None, inf
 
     def _tend(self, own: threading.Thread) -> None:
-        """Wait until somebody needs it; then renew and settle, in one call."""
+        """Sleep until a hold is due; then renew and settle, in one call."""
         with self._lock:
             now = time.monotonic()
             if self._timer is not own:
@@ -302,8 +302,8 @@ class Gate:
                 hold.look = self._look(hold, now)
         for run in overdue:
             log().warning(
-                "%s: its handler has run for longer than the timeout of its rule, %s; its lease is "
-                "renewed no longer",
+                "%s: the handler has run for longer than the timeout of its rule, %s; its lease is "
+                "no longer renewed, so that another run may start",
                 effect_id(run.claim),
                 run.plan.rule.name,
             )
@@ -313,23 +313,23 @@ class Gate:
                 hold.looked()
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
-        """A quiet consumer's timer sleeps; a batch with an earlier need wakes it. It is not woken
-        by every batch: that would cost more than a quick handler does."""
-        # A batch that comes while this looks finds the lock, and wakes it.
+        """Sleep until the next hold is due. Only a batch that is due earlier wakes the timer: a
+        wake-up for every batch would cost more than a quick handler."""
+        # With `inf`, a batch that comes during this look waits for the lock and wakes the timer.
         self._next_look = inf
         looks = [hold.look for hold in list(self._holds)]
         self._next_look = min([*looks, now + IDLE])
         called = self._wake.wait(self._next_look - now)
         if not called and self._timer is own:
-            # Here, too, before it looks.
+            # As above, until the timer has looked.
             self._next_look = inf
             if not self._holds:
                 # A consumer that was dropped without `close` must not keep a thread.
                 self._timer = None
 
     def _take(self, hold: Hold) -> list[Run]:
-        """The finished runs of a batch that can be settled before the batch is at its end. One that
-        may be given up waits for the engine, which writes its dead letter first."""
+        """Take the finished runs that can be settled before their batch ends. A run that raised
+        waits for the engine, which writes its dead letter first if the run is given up."""
         if not hold.shared:
             return []
         finished = [hold.finished.pop(0) for _ in range(len(hold.finished))]
@@ -345,7 +345,7 @@ class Gate:
         try:
             if asked:
                 answers = self._settlements.ask(asked)
-        except Exception as error:  # noqa: BLE001  all others need the timer, whatever a store raises
+        except Exception as error:  # noqa: BLE001  the timer must go on, whatever a store raises
             log().warning(
                 "%d leases not renewed, %d runs not settled yet, trying again: %s",
                 len(live),
@@ -364,7 +364,7 @@ class Gate:
                     self._wake.notify_all()
         for run, kept in zip(live, answers, strict=False):
             if kept != "kept" and not run.finished:
-                # Its outcome, `fenced`, is its line in the log.
+                # Not logged here: the outcome `fenced` has its own line.
                 run.lose()
 
 
@@ -384,27 +384,27 @@ def _salvaged(run: Run) -> Settlement:
     if not run.finished or run.in_transaction:
         return Settlement(run.claim, run.token, "return")
     if run.outcome.status == "dead":
-        # Perhaps its dead letter was not kept. Where it was, and this is buried, that stands.
+        # Not `bury`: its dead letter may not be stored. If it is buried already, that stays.
         return Settlement(run.claim, run.token, "release")
     return settlement(run)
 
 
 def is_overdue(run: Run, now: float) -> bool:
-    """Whether its handler has run for longer than its rule allows."""
+    """Whether the handler of this run has run for longer than its rule allows."""
     timeout = run.plan.rule.timeout
     return bool(timeout and run.started) and now > run.started + timeout / 1000
 
 
 def _due(run: Run) -> float:
-    """When the lease of this run is to be renewed; `inf` for never."""
+    """Return when the lease of this run must be renewed; `inf` for never."""
     if run.plan.covered or not run.token or run.lost or is_overdue(run, run.renewed):
         return inf
-    # Whoever asks with a shorter lease may cut this one down.
+    # A claim of another run cuts a longer lease down to `LONGEST_LEASE`.
     return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / SHARE
 
 
 def _renewal(run: Run, now: float) -> Claim:
-    """The claim as it is renewed: no further than the end of the process."""
+    """Return the claim for a renewal; its lease ends no later than the process."""
     claim, deadline = run.claim, run.plan.deadline
     if deadline is None or now + claim.lease / 1000 <= deadline.at:
         return claim

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class Inline(Visit):
-    """A batch, its handlers one after the other; those to be awaited side by side, on a loop."""
+    """One batch: plain handlers run one after the other, async handlers side by side on a loop."""
 
     def process(self, asynchronous: Asynchronous | None = None) -> list[Outcome]:
-        """Bring every event to its outcome; `asynchronous` runs the handlers to be awaited."""
+        """Bring every event to its outcome; `asynchronous` runs the async handlers."""
         try:
             while (request := self.until_executed()) is not None:
                 self._run(request.runs, asynchronous)
         except BaseException:
-            # Perhaps in the midst of entering or leaving a handler.
+            # The interrupted code may be just before or after a handler.
             INSIDE.set(self.around)
             self.interrupted()
             raise
         return self.result()
 
     def result(self) -> list[Outcome]:
-        """The outcomes, once `until_executed` has come to the end."""
+        """Return the outcomes, after `until_executed` has returned None."""
         assert self.outcomes is not None
         return self.outcomes
 
     def until_executed(self) -> Execute | None:
-        """Go on to where handlers must run; None at the end. Whoever gets an exception out of
-        it, or goes no further, calls `interrupted`."""
+        """Perform requests until handlers must run; return None at the end. A caller that gets an
+        exception, or stops before the end, calls `interrupted`."""
         steps = self.requests
         if steps is None:
             steps = self.requests = self.steps()
@@ -68,7 +68,7 @@ class Inline(Visit):
     def _run(self, runs: Sequence[Run], asynchronous: Asynchronous | None) -> None:
         hold = self.hold
         assert hold is not None
-        # Set back by `process` where a signal falls on any instant of this.
+        # `process` resets this if a signal interrupts.
         INSIDE.set(True)
         if asynchronous is None:
             self._one_by_one(runs, hold)
@@ -100,7 +100,7 @@ class Inline(Visit):
                 return runtime.letters.put_letters(request.letters)
             case Wait():
                 woken = Event()
-                # The run that it would wait for may be a block on the very loop that it would hold.
+                # A wait would block this loop, and the other run may be a block on the same loop.
                 seconds = 0.0 if _on_loop() else self.wait(request, woken.set)
                 woken.wait(seconds)
                 return seconds > 0
@@ -120,7 +120,7 @@ class Inline(Visit):
 def _on_loop() -> bool:
     """Whether this thread runs an event loop."""
     if "asyncio" not in sys.modules:
-        # Not imported for this: who has no loop does not pay for it.
+        # The import is slow; a program without a loop does not need it.
         return False
     from asyncio import _get_running_loop  # noqa: PLC0415  see above
 

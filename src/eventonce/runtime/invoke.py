@@ -19,46 +19,46 @@ from eventonce.runtime.brief_results import without_result
 from eventonce.types import Job, SettleResult
 
 Opened = tuple[AbstractContextManager[Transaction], Transaction]
-"""A transaction, and the block that it is open in."""
+"""A transaction, and the context manager that ends it."""
 
 
 def open_transaction(store: Transactional) -> Opened:
-    """Open a transaction, which whoever holds it ends."""
+    """Open a transaction; the caller ends it."""
     block = store.transaction()
     return block, block.__enter__()
 
 
 class Scope(msgspec.Struct, eq=False):
-    """The transaction a handler may open through `job.connection`, and what ends it."""
+    """The transaction that a handler may open through `job.connection`, with its end."""
 
     _run: Run
     _job: Job
     _store: Transactional | None = None
-    """None where the transaction is opened elsewhere, and given to `hold`."""
+    """None if the caller opens the transaction and gives it to `hold`."""
     _context: AbstractContextManager[Transaction] | None = None
     _transaction: Transaction | None = None
 
     def connect(self) -> Any:
-        """The connection; the first time it opens the transaction. It is the `connect` of a job."""
+        """Return the connection; the first call opens the transaction. A job's `connect`."""
         if self._transaction is None:
             assert self._store is not None
             try:
                 self.hold(open_transaction(self._store))
             except StoreUnavailable:
-                # Whatever the handler makes of it, it could not do its work.
+                # The attempt does not count, even where the handler catches this error.
                 self._run.blameless = True
                 raise
         assert self._transaction is not None
         return self._transaction.connection
 
     def hold(self, opened: Opened) -> None:
-        """From here on the handler's writes and its completion are in this transaction."""
+        """Use this transaction for the handler's writes and for its completion."""
         self._context, self._transaction = opened
         self._run.in_transaction = True
 
     def keep(self) -> None:
-        """The handler returned: its writes and its completion commit together, or neither does.
-        What ran unguarded has no completion."""
+        """Commit the writes of a handler that returned together with its completion, or neither.
+        A run without a token is unguarded and has no completion."""
         self._job.connect = None
         if self._context is None or self._transaction is None:
             return
@@ -77,12 +77,12 @@ class Scope(msgspec.Struct, eq=False):
             self._run.blameless = isinstance(error, StoreUnavailable)
             finish(self._run, error=error)
         except BaseException as error:
-            # Interrupted by a signal: an exit that was not reached, or not to its end, is repeated.
+            # A signal may interrupt before or during the commit: then `undo` exits once more.
             self.undo(error)
             raise
 
     def undo(self, why: BaseException) -> None:
-        """The handler raised, or its completion was refused: what it wrote is undone."""
+        """Roll back the writes: the handler raised, or its completion was refused."""
         self._job.connect = None
         context, self._context = self._context, None
         if context is not None:
@@ -97,14 +97,14 @@ class _NotKept(Exception):
 
 
 def invoke(run: Run, transactions: Transactional | None) -> None:
-    """Run a plain handler, here and now."""
+    """Run a plain handler in this thread."""
     if (run.lost or run.plan.deadline is not None) and not starts(run):
         return
     run.started = time.monotonic()
     plan = run.plan
     handler = run.traced or plan.handler
     assert handler is not None
-    # As `run.start` does it, without the call.
+    # As `run.start`, without the cost of the call.
     job = run.job = Job(plan.event, run.claim, plan.rule.name, run.token, run.attempt)
     scope = None
     if transactions is not None:
@@ -118,7 +118,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         run.took = time.monotonic() - run.started
         if scope is not None:
             scope.undo(error)
-        # Also where it means the process: a handler that always exits is given up at last.
+        # Also for an exit of the process: a handler that always exits must be given up in the end.
         finish(run, error=as_failure(error))
         if _ends_the_process(error):
             raise
@@ -133,19 +133,19 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
 
 
 def check_it_ran(handler: Handler, value: object) -> None:
-    """Raises where a handler returned what somebody would have to run first."""
+    """Raise if a handler returned an awaitable or a generator, whose code has not run."""
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
-            # Or Python would warn of it, long after and elsewhere.
+            # Otherwise Python warns later, at another place.
             value.close()
         raise ConfigError(_NOT_AWAITED.format(handler))
     if isinstance(value, GeneratorType | AsyncGeneratorType):
-        raise ConfigError(f"{handler!r} returned a generator, of which nothing ran; remove `yield`")
+        raise ConfigError(f"{handler!r} returned a generator, which did not run; remove `yield`")
 
 
 def starts(run: Run) -> bool:
-    """Whether the handler shall begin: not where another took the event over while it waited its
-    turn, nor where the end of the process would cut it off."""
+    """Whether the handler may begin: not if another run took the event over while this one waited,
+    nor if the process may end before the handler does."""
     if run.lost:
         run.finished, run.kept = True, "fenced"
         return False
@@ -158,20 +158,20 @@ def starts(run: Run) -> bool:
 
 
 def _ends_the_process(error: BaseException) -> bool:
-    """Whether this means the process and not the event: in the main thread a signal raises it
-    wherever the thread is, and in other threads nobody but the handler itself does."""
+    """Whether this exception is meant for the process and not for the event. In the main thread a
+    signal may have raised it; in other threads only the handler can have."""
     if isinstance(error, Exception | GeneratorExit) or current_thread() is not main_thread():
         return False
-    # asyncio's, without the import.
+    # By name, because importing asyncio is slow.
     return type(error).__name__ != "CancelledError"
 
 
 def as_failure(error: BaseException) -> Exception:
-    """The exception of a handler, as the failure of its event."""
+    """Return the handler's exception as an `Exception`, which an outcome can hold."""
     return error if isinstance(error, Exception) else InterruptedError(repr(error))
 
 
 _NOT_AWAITED: Final = (
-    "{!r} returned something to await, but is not an `async def` function, so nobody awaits it: "
+    "{!r} returned an awaitable, but is not an `async def` function, so nothing awaits it: "
     "declare it `async def`."
 )

@@ -1,4 +1,5 @@
-"""The lane: calls of one verb of the store, one at a time, shared by all who ask meanwhile."""
+"""The lane: calls of one verb of the store, one at a time. Callers that come meanwhile share the
+next call."""
 
 from __future__ import annotations
 
@@ -16,24 +17,24 @@ Answer = TypeVar("Answer")
 Error = TypeVar("Error", bound=BaseException)
 
 MOST: Final = 1000
-"""Items of one call at the most, unless one caller alone asks for more."""
+"""The most items of one call, unless one caller alone asks for more."""
 
 LONGEST_CALL: Final = 60.0
-"""Seconds after which a call is given up by those who wait for it, and made by one of them: stores
-have shorter time-outs, so whoever made it was interrupted. To ask again is always safe."""
+"""Seconds after which a caller that waits makes the call itself: stores have shorter time-outs, so
+the thread that made the call was interrupted. Asking again is always safe."""
 
 
 def copied(error: Error) -> Error:
-    """A copy, for each thread that raises an exception writes into it. It is the exception itself
-    where its class cannot be made from what it says."""
+    """Return a copy, because each thread that raises an exception changes it. Return the exception
+    itself if it cannot be copied."""
     try:
         return copy(error)
-    except Exception:  # noqa: BLE001  a class of anybody's
+    except Exception:  # noqa: BLE001  any class of exception
         return error
 
 
 class _Entry(Generic[Item, Answer]):
-    """What one caller asks for, while another makes the call."""
+    """The items of one caller, while another caller makes the call."""
 
     __slots__ = ("abandoned", "answers", "apart", "error", "items", "woken")
 
@@ -42,22 +43,22 @@ class _Entry(Generic[Item, Answer]):
         self.answers: list[Answer] | None = None
         self.error: StoreError | None = None
         self.apart = False
-        """Whether it is asked in a call of its own: the store refused one it was part of."""
+        """Whether these items need a call of their own: the store refused a shared call."""
         self.abandoned = False
-        """Whether its caller was interrupted, and nobody waits for the answers."""
+        """Whether the caller was interrupted, and does not wait for the answers."""
         self.woken = threading.Lock()
         self.woken.acquire()
 
     def wake(self) -> None:
         """Wake the caller: its answers are there, or it may make the next call itself."""
-        # Already awake, and told by another.
+        # Another thread has woken the caller already.
         with suppress(RuntimeError):
             self.woken.release()
 
 
 class Lane(Generic[Item, Answer]):
-    """Group commit: a lone caller calls at once, in its own thread; whoever comes while a call is
-    under way joins the next one."""
+    """Group commit: a lone caller calls at once, in its own thread; callers that come while a call
+    is in progress share the next call."""
 
     def __init__(
         self,
@@ -65,23 +66,23 @@ class Lane(Generic[Item, Answer]):
         key: Callable[[Item], bytes],
         abandon: Callable[[Sequence[Item], list[Answer]], None] | None = None,
     ) -> None:
-        """A call has each `key` once. `abandon` is told the answers nobody waits for."""
+        """A call has each `key` once. `abandon` gets the answers to an interrupted caller."""
         self._call = call
         self._key = key
         self._abandon = abandon
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, in the child of a fork: no call of the parent is under way here."""
+        """Begin empty; in the child of a fork no call of the parent is in progress."""
         self._lock = threading.Lock()
         self._leader: int | None = None
         """The thread that makes the call."""
         self._joined: list[_Entry[Item, Answer]] = []
-        """Whose items are part of that call, and who are not answered yet."""
+        """The entries whose items are part of that call, and that have no answers yet."""
         self._waiting: deque[_Entry[Item, Answer]] = deque()
 
     def ask(self, items: Sequence[Item]) -> list[Answer]:
-        """The answers to these, in their order."""
+        """Return the answers to these items, in their order."""
         me = threading.get_ident()
         entry: _Entry[Item, Answer] | None = None
         try:
@@ -107,8 +108,7 @@ class Lane(Generic[Item, Answer]):
             if not alone:
                 self._pass_on(me)
         except BaseException:
-            # A signal may come at any instant, in what cleans up, too: to do that twice is to do it
-            # once.
+            # A signal may come at any instant, also during the cleanup, which is idempotent.
             if entry is not None:
                 self._give_up(entry)
             self._pass_on(me)
@@ -117,7 +117,7 @@ class Lane(Generic[Item, Answer]):
             return answers
 
     def _follow(self, entry: _Entry[Item, Answer], me: int) -> None:
-        """Wait for the answers, or for the lead."""
+        """Wait for the answers, or until this caller leads."""
         while True:
             in_time = entry.woken.acquire(timeout=LONGEST_CALL)
             if entry.answers is not None:
@@ -158,8 +158,8 @@ class Lane(Generic[Item, Answer]):
             for entry in joined:
                 entry.error = error
             raise
-        except Exception:  # noqa: BLE001  whose it is will be seen
-            # One of them was refused for what it is: each is asked apart from the others.
+        except Exception:  # noqa: BLE001  raised again by the call of its cause
+            # The store refused some items: each caller makes a call of its own.
             for entry in joined:
                 entry.apart = True
             return self._call(items)
@@ -171,8 +171,8 @@ class Lane(Generic[Item, Answer]):
         return answers[: len(items)]
 
     def _pass_on(self, me: int) -> None:
-        """Let another lead: those who were joined and are not answered, because the call was
-        interrupted or they are to be asked apart, come first."""
+        """Let another caller lead. The joined entries without answers come first: their call was
+        interrupted, or they need a call of their own."""
         with self._lock:
             if self._leader == me:
                 for entry in reversed(self._joined):
@@ -188,7 +188,7 @@ class Lane(Generic[Item, Answer]):
             first.wake()
 
     def _join(self, items: Sequence[Item]) -> None:
-        """Those who wait join the call, as far as they fit."""
+        """Join the waiting entries to the call, as far as they fit."""
         key, size = self._key, len(items)
         keys = {key(item) for item in items}
         joined: list[_Entry[Item, Answer]] = []
@@ -201,7 +201,7 @@ class Lane(Generic[Item, Answer]):
             keys |= own
             size += len(entry.items)
             joined.append(entry)
-        # In this order: nobody is in neither of them when a signal comes in between.
+        # In this order: a signal between the two lines must not lose an entry.
         self._joined = joined
         self._waiting = left
 
@@ -214,5 +214,5 @@ class Lane(Generic[Item, Answer]):
             self._abandon(entry.items, answers)
 
     def _first(self) -> _Entry[Item, Answer] | None:
-        """Who is to make the next call, if nobody makes one; the lock is the caller's."""
+        """Return the entry whose caller leads next, if none leads; the caller holds the lock."""
         return self._waiting[0] if self._waiting and self._leader is None else None

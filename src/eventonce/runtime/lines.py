@@ -13,23 +13,23 @@ from eventonce.log import on_one_line
 from eventonce.types import Outcome
 
 if TYPE_CHECKING:
-    # Loaded when there is something to say: a Lambda pays for every import.
+    # Not imported at run time: every import makes the start of a Lambda function slower.
     from logging import Logger
 
 INFO: Final = 20
 WARNING: Final = 30
-"""Levels, as `logging` numbers them."""
+"""The levels of `logging`."""
 
 RAISED: Final = frozenset[str](("failed", "dead"))
-"""The statuses by which a handler's own error is met."""
+"""The statuses of an event whose handler raised."""
 
 EXPECTED: Final = (EventonceError, Reject, Retry)
-"""Errors whose reason says it all: a traceback leads to who raised them on purpose."""
+"""Errors that are logged without a traceback: code raises them on purpose, with the reason."""
 
 
 def is_copy(outcome: Outcome) -> bool:
-    """Whether the event is a copy, of an event that took effect or that was given up. In shadow
-    mode copies run, and are told as copies."""
+    """Whether the event is a copy of an event that took effect or that was given up. In shadow mode
+    copies run, and are logged as copies."""
     return (
         outcome.status in COPIES or outcome.shadowed in COPIES or outcome.reason == GIVEN_UP_BEFORE
     )
@@ -38,11 +38,11 @@ def is_copy(outcome: Outcome) -> bool:
 def write_line(
     outcome: Outcome, logger: Logger, level: int = WARNING, *, more: int = 0, advice: str = ""
 ) -> None:
-    """Write the line: ids and the reason, never the event's content; a handler's error brings its
-    traceback. `more` is the number of others that this line stands for."""
+    """Write the line: ids and the reason, never the event's content; a handler's error adds its
+    traceback. `more` is the number of other outcomes that this line stands for."""
     event, error = outcome.event, outcome.error
     raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
-    # Its traceback would have what was redacted in the reason.
+    # The traceback would show the value that is redacted in the reason.
     raised = raised and REDACTED not in outcome.reason
     status: str = outcome.status
     if status in DEAD_LETTERS and outcome.reason != GIVEN_UP_BEFORE:
@@ -51,7 +51,7 @@ def write_line(
     if advice:
         reason = f"{reason}; {advice}"
     fields = {
-        # The message of a line of JSON, which has the rest as fields.
+        # The message of a JSON line, which has the rest as fields.
         "message": f"{status}: {reason}",
         "status": outcome.status,
         "type": on_one_line(event.type[:SHOWN]) if event is not None else "",

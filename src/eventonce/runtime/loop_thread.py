@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: how plain code runs `async def` handlers."""
+"""An event loop in a thread of its own, on which plain code runs `async def` handlers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 def refuse_on_loop() -> None:
-    """Raise where the caller's thread runs an event loop, which waiting would hold."""
+    """Raise if the caller's thread runs an event loop, which a wait would block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise ConfigError(
-        "Consumer.process would hold this event loop while its async handlers wait: "
+        "Consumer.process would block this event loop while its async handlers run: "
         "use `await consumer.process_async(events)` here"
     )
 
 
 class _Call(Generic[T]):
-    """A coroutine on the loop, for the thread that waits for it."""
+    """A coroutine on the loop, and the thread that waits for its result."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
         self._loop = loop
@@ -44,12 +44,12 @@ class _Call(Generic[T]):
         return self._task.result()
 
     def cancel(self) -> None:
-        """Cancel it, and wait for its end: what runs must not go on as if somebody waited."""
-        # If it was to begin at all, it has begun when this is called.
+        """Cancel the coroutine and wait for its end: it must not go on without its caller."""
+        # The loop calls `_begin`, if it was scheduled at all, before `_cancel`.
         try:
             self._loop.call_soon_threadsafe(self._cancel)
         except RuntimeError:
-            # The loop was closed, which ended all that ran there.
+            # The loop was closed, which ended its tasks.
             self._coroutine.close()
         else:
             self._ended.get()
@@ -66,13 +66,13 @@ class _Call(Generic[T]):
             self._end()
 
     def _end(self, _: object = None) -> None:
-        # Twice: whoever is interrupted may have taken the first.
+        # Twice: an interrupted caller may have taken the first, and `cancel` waits again.
         self._ended.put(None)
         self._ended.put(None)
 
 
 class LoopThread:
-    """One loop for all calls, so that clients an async handler keeps stay on a living loop."""
+    """One loop for all calls, because a client that an async handler keeps belongs to its loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,10 +82,10 @@ class LoopThread:
     def run(
         self, coroutine: Coroutine[Any, Any, T], meanwhile: Callable[[], object] | None = None
     ) -> T:
-        """Run it on the loop and wait for its result; do something in this thread meanwhile."""
+        """Run the coroutine on the loop, call `meanwhile` here, and wait for the result."""
         call: _Call[T] | None = None
         try:
-            # In one step: a loop that is closed in between would begin nothing.
+            # Under one lock: a loop that is closed in between would not run the coroutine.
             with self._lock:
                 call = _Call(self._living(), coroutine)
                 call.begin()
@@ -100,7 +100,7 @@ class LoopThread:
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs."""
+        """Return the loop, which runs."""
         with self._lock:
             return self._living()
 
@@ -117,7 +117,7 @@ class LoopThread:
         return self._loop
 
     def cancel(self, within: float) -> None:
-        """Cancel what runs on the loop, and wait so long at most for it to end."""
+        """Cancel the tasks on the loop, and wait for their end, at most so many seconds."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             others = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Nonces: each names who asks for a claim. Two who ask with one nonce would both be granted it."""
+"""Nonces: each names one batch that claims. Two batches with one nonce would both get the run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from time import time_ns
 from typing import Final
 
 AT_ONCE: Final = 32
-"""Nonces that are drawn together: Python lets go of its lock while it asks the system, and in a
-receiver each time costs as much as a system call and a change of threads."""
+"""Nonces that are drawn together: Python releases its lock while it asks the system, and in a
+receiver each draw costs a system call and a change of threads."""
 
 FRESH: Final = 10_000_000
-"""Nanoseconds for which drawn nonces are used. What is restored from a snapshot has the memory that
-others restored from it have, and its clock tells the difference."""
+"""Nanoseconds for which drawn nonces are used. Processes that are restored from one snapshot have
+the same nonces in memory; the clock shows that these are old."""
 
 
 class Nonces:
-    """Nonces from the system's randomness: Python's generator would go on as that of every process
-    restored from the same snapshot."""
+    """Nonces from the system's randomness: Python's generator would give the same numbers in every
+    process that is restored from the same snapshot."""
 
     def __init__(self, at_once: int, clock: Callable[[], int] = time_ns) -> None:
         self._at_once = at_once
@@ -27,25 +27,25 @@ class Nonces:
         self.discard()
 
     def new(self) -> int:
-        """A nonce that nobody else has; safe in many threads."""
+        """Return a nonce that no other batch has; safe in many threads."""
         now = self._clock()
         if not self._drawn <= now < self._drawn + FRESH:
             self._draw(now)
         while True:
             try:
-                # In one step: no two threads get the same.
+                # `pop` is atomic: no two threads get the same nonce.
                 return self._spare.pop()
             except IndexError:
                 self._draw(now)
 
     def discard(self) -> None:
-        """Use none of those that were drawn: the child of a fork has those of its parent."""
+        """Discard the drawn nonces: the child of a fork has those of its parent."""
         self._drawn = 0
         self._spare: deque[int] = deque()
 
     def _draw(self, now: int) -> None:
         drawn = os.urandom(7 * self._at_once)
-        # Another one, not the same filled anew: a thread may still take from it.
+        # A new deque: another thread may still take from the old one.
         self._spare = deque(
             int.from_bytes(drawn[at : at + 7]) >> 4 | 1 for at in range(0, len(drawn), 7)
         )

@@ -1,4 +1,4 @@
-"""Observers: what becomes of events, counted or written to a log."""
+"""Observers that count outcomes or write them to a log."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Tally:
 
 
 class _Sampled:
-    """Lets one of many copies of a kind through in a while, and counts the others."""
+    """Selects one copy of a kind a minute for the log, and counts the others."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kinds: dict[tuple[str, str, bool | None], tuple[float, int]] = {}
 
     def more(self, outcome: Outcome) -> int | None:
-        """How many others there were since the last one that is told; None if this is not told."""
+        """Return how many copies were left out since the last line; None to leave this one out."""
         event = outcome.event
         kind = (outcome.status, event.type if event is not None else "", outcome.same_id)
         now = monotonic()
@@ -60,8 +60,8 @@ class _ToLog:
 
     def __init__(self, logger: logging.Logger | None, *, every: bool, copies: bool) -> None:
         self.in_our_log = logger is None
-        """Whether the lines stand beside those of the consumer and of Lambda; a logger that was
-        given is a log of its own, which has a line for these outcomes too."""
+        """Whether the lines are in the same log as those of the consumer and of Lambda. A logger
+        that was given is another log, which also has a line for outcomes that were `warned` of."""
         self._logger = logger or logging.getLogger("eventonce.outcomes")
         self._every = every
         self._copies = copies
@@ -85,10 +85,10 @@ def to_log(
 ) -> Observer:
     """An observer that writes one line an outcome: ids and reasons, never the event's content.
 
-    A handler's error brings its traceback. The first event of each type that no handler takes has
-    a line of the consumer itself, whoever observes; so it has another only where `logger` is given.
-    With `every=False` what ran is left out, and of `copies` of one type and cause one a minute is
-    told, with the number of the others.
+    A handler's error adds its traceback. The consumer itself always writes a line for the first
+    event of each type that no handler takes; the observer writes another only if `logger` is given.
+    With `every=False` events that ran are left out, and of `copies` of one type and cause one a
+    minute is logged, with the number of the others.
     """
     if logger is not None and not hasattr(logger, "log"):
         raise ConfigError(f"to_log: expected a logger, not {type(logger).__name__}")

@@ -1,7 +1,7 @@
 """The occupancy of this process: many events side by side, or one alone.
 
-An event whose last run ended with its process runs alone, so that it takes no other event with it
-if it does so again. Runners enter before they claim and leave when what they claimed is settled.
+An event whose last run ended with its process runs alone, so that no other run ends with it if that
+happens again. A batch enters before it claims, and leaves when its claims are settled.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextvars import ContextVar
 from typing import Final
 
 ALONE_WAIT: Final = 30.0
-"""Seconds to wait for others before running beside them: a handler that hangs must neither keep an
-event from its turn for ever nor hold up all others."""
+"""Seconds to wait for others before running beside them: a handler that hangs must not block an
+event for ever, nor all others."""
 
 STEP: Final = 0.01
-"""Seconds between two looks; only an event that ended a process before makes anybody wait."""
+"""Seconds between two looks; batches wait only because of an event that ended a process before."""
 
 INSIDE: Final = ContextVar[object]("eventonce_inside_handler", default=False)
-"""Whether the code that asks is a handler's."""
+"""Whether the current code is called by a handler."""
 
 
 class Occupancy:
@@ -31,20 +31,20 @@ class Occupancy:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, in the child of a fork: what ran in the parent does not run here."""
+        """Begin empty; in the child of a fork, no batch of the parent runs."""
         self._lock = threading.Lock()
-        # By who runs: to leave twice, as one who was interrupted may do, is to leave.
+        # Sets of batches: an interrupted batch may leave twice.
         self._runs: set[object] = set()
         self._alone: set[object] = set()
         """Batches that are alone, or wait to be."""
         self._solo: set[object] = set()
         """Batches that were let in alone and have not left."""
         self._closed_until = 0.0
-        """The moment until which they keep others out, by the monotonic clock."""
+        """The moment until which these batches keep others out, by the monotonic clock."""
 
     def admit(self, who: object) -> bool:
-        """Enter beside others, if nobody is alone or waits to be; whether it did."""
-        # Without the lock, in this order: whoever wants to be alone says so before he looks.
+        """Enter beside others, if no batch is alone or waits to be; return whether it entered."""
+        # In this order no lock is needed: `entering` adds to `_alone` before it looks at `_runs`.
         self._runs.add(who)
         if not self._alone:
             return True
@@ -54,12 +54,12 @@ class Occupancy:
     def entering(
         self, who: object, *, alone: bool, nested: bool
     ) -> Generator[None, None, bool | None]:
-        """Yields while it must wait; answers whether this run is alone. Lets in at last, but for
-        one that wants to be alone while another is: None, for of two that may each have ended a
-        process nobody could tell which did.
+        """Yield while the batch must wait, `ALONE_WAIT` at the most; return whether it is alone.
+        Return None, without entering, if it wants to be alone and another batch still is: if the
+        process then ended, nobody could tell which of the two had ended it.
 
-        A `nested` one, of a handler that processes events itself, enters at once: whoever waits
-        would wait for it.
+        A `nested` batch, of a handler that processes events itself, enters at once: its handler has
+        entered, and the batches that wait do so until that handler returns.
         """
         if nested:
             return self._let_in(who)
@@ -80,7 +80,7 @@ class Occupancy:
         return True
 
     def leave(self, who: object) -> None:
-        """Let a batch go: it is settled, or it has given up entering."""
+        """Remove a batch: it is settled, or it no longer waits to enter."""
         self._runs.discard(who)
         if self._alone:
             with self._lock:
@@ -110,7 +110,7 @@ class Occupancy:
 
 
 class InsideHandler:
-    """Marks the code within as a handler's."""
+    """A block whose code is marked as called by a handler."""
 
     __slots__ = ("_before",)
 
@@ -119,8 +119,8 @@ class InsideHandler:
         INSIDE.set(self)
 
     def __exit__(self, *_: object) -> None:
-        # Not by a token: a framework may leave a block in another context than it entered it in.
-        # And a block that was abandoned is left by the garbage collector, in anybody's context.
+        # Without the token of `set`: a framework may leave a block in another context than the one
+        # it entered in, and the garbage collector leaves an abandoned block in any context.
         if INSIDE.get() is self:
             INSIDE.set(self._before)
 

@@ -1,6 +1,6 @@
 """Batches on an event loop, and a loop for callers that have none.
 
-Apart from `inline`, so that who has no async handlers does not pay for importing asyncio.
+Apart from `inline`, so that a program without async handlers does not import asyncio.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 ScopeOf = Callable[[Run, Job], "AsyncScope | None"]
-"""The transaction of a handler, where its store has some for async handlers."""
+"""Makes the transaction scope of a handler; None if the store has none for async handlers."""
 
 
 class Asynchronous:
-    """The threads and the loops that one consumer's async side needs, made when first used."""
+    """The threads and the loops for one consumer's async handlers, made when first used."""
 
     def __init__(self, runtime: Runtime, threads: int) -> None:
         self._runtime = runtime
@@ -48,7 +48,7 @@ class Asynchronous:
         _all.add(self)
 
     def _begin(self) -> None:
-        """Also in the child of a fork, where no thread lives on."""
+        """Begin without threads. Also called in the child of a fork, which has no other thread."""
         self._lock = threading.Lock()
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
@@ -76,7 +76,7 @@ class Asynchronous:
             door.submit(ticket)
             await ends[0]
         except asyncio.CancelledError:
-            # What runs in a thread cannot be stopped, and keeps its lease to its end.
+            # A handler in a thread cannot be stopped; its lease is renewed until it ends.
             door.catch_up()
             door.stages.give_up(ticket)
             if starter is not None:
@@ -84,30 +84,30 @@ class Asynchronous:
             await _ended(ticket, ends)
             raise
         except BaseException:
-            # A signal's, or the loop is gone.
+            # A signal, or the loop is gone.
             door.stages.give_up(ticket)
             raise
         return ticket.result()
 
     def run(self, runs: Sequence[Run], hold: Hold, meanwhile: Callable[[], None]) -> None:
-        """Run handlers that must be awaited on a loop of our own, side by side, and wait for them;
-        do something in this thread meanwhile."""
+        """Run async handlers side by side on the consumer's own loop, and wait for them; call
+        `meanwhile` in this thread before the wait."""
         self.loop_thread.run(_side_by_side(runs, hold, self._scope_of), meanwhile)
 
     def stages(self, threads: int) -> Stages:
-        """Stages of their own, for a worker."""
+        """Return new stages, for a worker."""
         return Stages(self._runtime, threads)
 
     def starter(self) -> _Starter:
-        """Starts handlers on the loop of our own, for a worker."""
+        """Return a starter of handlers on the consumer's own loop, for a worker."""
         return _Starter(Door(self.loop_thread.loop()), self._scope_of)
 
     def cancel(self, within: float) -> None:
-        """Cancel what runs on our own loop, and wait so long at most for it to end."""
+        """Cancel the handlers on the consumer's own loop; wait at most so many seconds for them."""
         self.loop_thread.cancel(within)
 
     def close(self) -> None:
-        """Stop the loop and the threads; whoever comes later has others, until the next time."""
+        """Stop the loop and the threads; a later caller gets new ones."""
         with self._lock:
             stages, self._stages, self._door = self._stages, None, None
             transaction_threads = self._transaction_threads
@@ -123,12 +123,12 @@ class Asynchronous:
         return AsyncScope(run, job, self._transactions, self._transaction_threads)
 
     def door(self) -> Entrance:
-        """The way from the running loop into this consumer's stages."""
+        """Return the way from the running loop into this consumer's stages."""
         loop = asyncio.get_running_loop()
         door = self._door
         if door is not None and door.loop is loop:
             return door
-        # Loops of several threads may be the first at the same moment.
+        # Loops of several threads may come here at the same moment.
         with self._lock:
             if self._stages is None:
                 self._stages = Stages(self._runtime, self._threads)
@@ -149,7 +149,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 class Door:
-    """The way back to an event loop: one wake-up for all that has come until it is served."""
+    """The way back to an event loop: one wake-up of the loop serves all calls that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -157,49 +157,49 @@ class Door:
         self._called = False
 
     def call(self, function: Callable[..., None], argument: Any) -> None:
-        """Call this on the loop; in any thread."""
+        """Call this function on the loop; safe in any thread."""
         self._waiting.append((function, argument))
         if not self._called:
             self._called = True
             try:
                 self.loop.call_soon_threadsafe(self._serve)
             except RuntimeError:
-                # The loop was closed, and nobody waits there any more.
+                # The loop was closed, and no task waits there any more.
                 self._waiting.clear()
                 self._called = False
 
     def _serve(self) -> None:
-        # Before the queue is emptied: whoever comes after that calls again.
+        # Before the queue is emptied: a call that comes after that must wake the loop again.
         self._called = False
         try:
             while self._waiting:
                 function, argument = self._waiting[0]
-                # To wake twice is to wake; but no handler is begun twice.
+                # `_wake` is idempotent, so it may be repeated; a handler must not begin twice.
                 if function is _wake:
                     _wake(argument)
                 self._waiting.popleft()
                 if function is not _wake:
                     function(argument)
         except BaseException:
-            # A signal's: nobody else would serve the rest.
+            # A signal: without this the rest would not be served.
             self.loop.call_soon(self._serve)
             raise
 
 
 class Entrance(Door):
-    """The way from an event loop into the stages, and back: those who come in one turn of the loop
-    go together."""
+    """The way from an event loop into the stages, and back. The batches of one turn of the loop are
+    sent together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stages: Stages) -> None:
         super().__init__(loop)
         self.stages = stages
         self._nested = False
-        """Whether a handler waits for one of those who came in this turn."""
+        """Whether a handler waits for one of the batches of this turn."""
         self._sends = False
-        """Whether they will be sent."""
+        """Whether the loop will call `_send`."""
 
     def submit(self, ticket: Ticket) -> None:
-        """Send this on its way, with all others of this turn of the loop."""
+        """Send this batch to the stages, with all others of this turn of the loop."""
         self.stages.add(ticket)
         self._nested = self._nested or ticket.nested
         if not self._sends:
@@ -207,7 +207,7 @@ class Entrance(Door):
             self._sends = True
 
     def catch_up(self) -> None:
-        """Do what was to be done by now: a signal may have raised just as the loop began it."""
+        """Repeat the calls of the loop: a signal may have interrupted them as they began."""
         self._send()
         self._serve()
 
@@ -217,7 +217,7 @@ class Entrance(Door):
             self.stages.begin(nested=self._nested)
             self._nested = False
         except BaseException:
-            # A signal's: nobody else would begin with them.
+            # A signal: without this the batches would not begin.
             self.loop.call_soon(self._send)
             raise
 
@@ -230,7 +230,7 @@ class _Starter:
         self._scope_of = scope_of
         self._handlers: set[asyncio.Task[None]] = set()
         self._started: dict[Run, Callable[[Run], None]] = {}
-        """Runs that have not returned. Whoever takes one out of here tells that it has."""
+        """Runs that have not returned, each with its callback; code that removes one calls it."""
         self._cancelled = False
 
     def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
@@ -243,7 +243,7 @@ class _Starter:
                 self._end(run)
 
     def cancel(self) -> None:
-        """Cancel what runs, and begin nothing more; on the loop."""
+        """Cancel the handlers, also those that begin later; call this on the loop."""
         self._cancelled = True
         for handler in self._handlers:
             handler.cancel()
@@ -251,7 +251,7 @@ class _Starter:
     def _end(self, run: Run) -> None:
         returned = self._started.pop(run, None)
         if returned is not None:
-            # One in a transaction that nobody saw the end of may not have taken effect.
+            # A run in a transaction whose end is not known may not have taken effect.
             if not run.finished or (run.in_transaction and run.kept is None and not run.error):
                 finish(run, error=InterruptedError(CANCELLED))
             returned(run)
@@ -277,7 +277,7 @@ def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
 
 
 async def _ended(ticket: Ticket, futures: list[asyncio.Future[None]]) -> None:
-    """Wait for the end of a batch whose caller was cancelled, however often that is cancelled."""
+    """Wait for the end of a batch whose caller was cancelled, also if it is cancelled again."""
     loop = asyncio.get_running_loop()
     while ticket.outcomes is None and ticket.defect is None:
         futures.append(loop.create_future())
@@ -294,7 +294,7 @@ async def _side_by_side(runs: Sequence[Run], hold: Hold, scope_of: ScopeOf) -> N
 
 
 async def awaited(run: Run, scope_of: ScopeOf) -> None:
-    """Run a handler that must be awaited."""
+    """Run an async handler."""
     handler = run.traced or run.plan.handler
     assert handler is not None
     if not starts(run):
@@ -316,24 +316,24 @@ async def awaited(run: Run, scope_of: ScopeOf) -> None:
         late = TimeoutError(f"the handler took longer than its rule's timeout, {seconds:g} s")
         raised, failure = error, late if limit.expired() else error
     except asyncio.CancelledError as error:
-        raised, failure = error, InterruptedError("something it awaited was cancelled")
+        raised, failure = error, InterruptedError("something the handler awaited was cancelled")
         current = asyncio.current_task()
         if current is None or current.cancelling() > 0:
-            # A cancelled caller ends the run, and not the event.
+            # The caller was cancelled: the run ends, and the attempt does not count.
             cancelled, run.blameless = error, True
     except BaseException as error:  # noqa: BLE001  whatever a handler raises is the event's outcome
-        # asyncio would let some of these through its loop, and end it with all that runs on it.
+        # asyncio would raise some of these out of its loop, and so end all tasks on the loop.
         raised, failure = error, as_failure(error)
     run.took = time.monotonic() - run.started
     if raised is None:
         finish(run, value)
-    # Where its loop is gone nothing can be awaited any more.
+    # After a `GeneratorExit` the loop is gone, and nothing can be awaited.
     if scope is not None and not isinstance(raised, GeneratorExit):
         try:
             await scope.end(raised)
         except asyncio.CancelledError as error:
             cancelled = error
-        except BaseException as error:  # noqa: BLE001  nobody knows whether it was committed
+        except BaseException as error:  # noqa: BLE001  it is not known whether it was committed
             failure = failure or as_failure(error)
     if failure is not None:
         finish(run, error=failure)

@@ -25,7 +25,7 @@ def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int)
 
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
-    """The dead letter as it should read now; None if nothing new is known."""
+    """Return the dead letter with the newest reason; None if nothing new is known."""
     failed = outcome.status == "failed" and not isinstance(outcome.error, StoreError)
     if not failed and outcome.status not in DEAD_LETTERS:
         return None
@@ -52,16 +52,16 @@ def rewrite(
     *,
     if_there: bool = False,
 ) -> None:
-    """Replace dead letters. A store keeps the first letter of an id, so the old ones go first.
-    Spare copies stand in their place meanwhile: a crash leaves one letter too many, which is run
-    again like any other. Each redrive has spares of its own, because another may drop its own.
-    With `if_there`, a letter that somebody dropped meanwhile does not come back."""
+    """Replace dead letters. A store keeps the first dead letter with an id, so the old ones are
+    dropped first. Spare copies are stored meanwhile: a crash leaves a spare, and a redrive runs it
+    like any other dead letter. Each redrive has spares with ids of its own, because it drops them.
+    With `if_there`, a dead letter that was dropped meanwhile does not come back."""
     if letters:
         suffix = _SPARE + urandom(8).hex()
         spares = [replace(letter, id=letter.id + suffix) for letter in letters]
         admin.put_letters(spares)
         if if_there:
-            # One by one, because the answer is how many there were, and not which.
+            # One by one, because the store answers how many were there, and not which.
             letters = [letter for letter in letters if admin.drop_letters([letter.id])]
         else:
             admin.drop_letters([letter.id for letter in letters])

@@ -1,4 +1,4 @@
-"""What is no longer to be kept: old dead letters and expired records, dropped beside the work."""
+"""The upkeep of a store: old dead letters and expired records are dropped beside the work."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from eventonce.rules.instants import duration, duration_text
 from eventonce.runtime.beside import PATIENCE, Beside
 
 LOOK_INTERVAL: Final = 3_600.0
-"""Seconds between two looks of a process."""
+"""Seconds between two looks of a process for old dead letters."""
 
 SWEEP_INTERVAL: Final = 60.0
 """Seconds between two sweeps."""
 
 FEWEST: Final = 10_000
 MOST: Final = 1_000_000
-"""Records that a sweep looks at: PostgreSQL takes a millisecond for a thousand."""
+"""The fewest and the most records of one sweep: PostgreSQL takes a millisecond for a thousand."""
 
 LETTERS_AT_ONCE: Final = 100
 """Dead letters that are dropped in one call."""
 
 
 def kept_for(name: str, keep: float | str | None) -> int | None:
-    """The milliseconds for which dead letters are kept; None for ever."""
+    """Return the milliseconds for which dead letters are kept; None for ever."""
     if keep is None or keep == "":
         return None
     try:
@@ -43,7 +43,7 @@ def kept_for(name: str, keep: float | str | None) -> int | None:
 
 
 def drop_expired(admin: StoreAdmin, consumer: str, before: int) -> int:
-    """Drop this consumer's dead letters of before this instant; answers how many there were."""
+    """Drop this consumer's dead letters from before this instant; return how many there were."""
     dropped = 0
     ids: list[str] = []
     for letter in admin.letters(consumer):
@@ -58,9 +58,9 @@ def drop_expired(admin: StoreAdmin, consumer: str, before: int) -> int:
 
 @contextmanager
 def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
-    """The upkeep of a store beside the work of a process that lives for long: old dead letters are
-    looked for now and every hour, also where no events come; and once a minute expired records are
-    dropped, unless the store does so with its claims."""
+    """Maintain the store beside the work of a long-running process: drop old dead letters now and
+    every hour, also while no events come; drop expired records once a minute, unless the store does
+    so with its claims."""
     sweeps = None if getattr(admin, "embedded", False) else Sweeps(admin)
     ended = Event()
 
@@ -85,7 +85,7 @@ def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
 
 
 class Sweeps:
-    """Sweeps of a store: the more has expired, the further each goes."""
+    """Sweeps of a store: the more records have expired, the more the next sweep looks at."""
 
     def __init__(self, admin: StoreAdmin) -> None:
         self._admin = admin
@@ -98,8 +98,8 @@ class Sweeps:
         try:
             dropped = self._admin.sweep(self.limit)
         except StoreUnavailable:
-            return  # others say so
-        except Exception as error:  # noqa: BLE001  a store of anybody's; the next sweep tries again
+            return  # other calls log the outage
+        except Exception as error:  # noqa: BLE001  any store's error; the next sweep tries again
             if self._refused.tells():
                 log().warning("expired records are not dropped: %s", error)
             return
@@ -111,7 +111,7 @@ class Sweeps:
 class Retention:
     """Drops the dead letters of one consumer that are older than they may be.
 
-    A batch whose turn it is begins a look in a thread of its own, and does not wait for it.
+    Once an hour a batch starts a look in a thread of its own, and does not wait for it.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class Retention:
         self._keep = keep
         self._clock = clock
         self.told: Callable[[int], None] = lambda _: None
-        """Told how many were dropped, to count them."""
+        """Called with the number of dropped dead letters, to count them."""
         self._due = -inf
         self._beside = Beside("retention", self.look, daemon=True)
         self.wait = self._beside.wait
 
     def look_if_due(self) -> None:
-        """Begin a look, an hour after the last one."""
+        """Start a look, if the last one is an hour ago."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -136,8 +136,8 @@ class Retention:
         self._beside.begin()
 
     def look(self) -> int:
-        """Drop what is too old; answers how many dead letters that were. A store that is away is
-        asked again in an hour."""
+        """Drop the dead letters that are too old; return how many there were. A store that is away
+        is asked again in an hour."""
         try:
             dropped = drop_expired(self._admin, self._consumer, self._clock() - self._keep)
         except EventonceError as error:

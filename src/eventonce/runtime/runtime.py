@@ -1,6 +1,6 @@
-"""The runtime of one consumer: what its batches share, and how each way in has them run.
+"""The runtime of one consumer: the parts that its batches share, and the ways to run a batch.
 
-A user's object is `Consumer`; the worker, Lambda and the command line use this beside it.
+Users have a `Consumer`; the worker, Lambda and the command line use the runtime, too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Runtime:
         self.pauses: Sequence[float] = SETTLE_PAUSES
         """Seconds between tries to settle while the store is away."""
         self.retention: Retention | None = None
-        """Drops old dead letters, where they are not kept for ever."""
+        """Drops old dead letters; None if they are kept for ever."""
         self.tracer: Tracer | None = None
         self.transactions = store if isinstance(store, Transactional) else None
         self._unnamed = isinstance(store, StoreNames)
@@ -80,8 +80,8 @@ class Runtime:
         self._closing: list[Callable[[], None]] = []
 
     def keep_brief_results(self) -> None:
-        """Keep results apart from their records where a claim says so; from now on, because runs
-        that are under way may need it whatever the rules are."""
+        """Keep results with `keep_result` in records of their own. This stays on when the rules
+        change, because runs in progress may need it."""
         if not isinstance(self.gate.store, BriefResults):
             self.gate.store = BriefResults(self.gate.store)
 
@@ -90,7 +90,7 @@ class Runtime:
         return self.routes.of(type) is not None
 
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
-        """Put something around every handler registered so far, such as a tracer or a fault."""
+        """Wrap every handler that is registered so far, for example in a tracer or a fault."""
         check_function("wrap", around)
         self.routes = self.routes.wrapped(around)
 
@@ -103,7 +103,7 @@ class Runtime:
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> list[Plan | Refusal]:
-        """The plan for each event; asks the store nothing."""
+        """Return the plan for each event, without a call to the store."""
         if route_of is None and not self.routes:
             raise ConfigError(
                 "Consumer: there is no handler yet; register one with @consumer.on() or handler=…"
@@ -135,18 +135,18 @@ class Runtime:
         return Inline(self, planned, copy_wait).process()
 
     def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
-        """Run events that were given up, wherever they were kept; not what took effect meanwhile.
+        """Run events that were given up; an event that took effect meanwhile does not run.
 
-        What is `done`, or a copy of it, may be forgotten there. Any other that is acknowledged but
-        `ignored` is a dead letter of this consumer now.
+        The caller may delete an event that is `done` or a copy. Any other event that is
+        acknowledged, unless it is `ignored`, is a dead letter of this consumer now.
         """
         started = time.perf_counter()
         planned = self.plan(events, redrive=True)
         return self.tell(self.run(planned, CopyWait(COPY_WAIT)), started)
 
     def tell(self, outcomes: list[Outcome], started: float) -> list[Outcome]:
-        """Tell the observers, with the seconds since then; gives the outcomes back. The log is told
-        of the first event of a type that no handler takes."""
+        """Tell the observers the outcomes, with the seconds since `started`; return the outcomes.
+        The first event of a type that no handler takes is logged."""
         if self._unnamed:
             self._unnamed = False
             self._naming.begin()
@@ -168,13 +168,13 @@ class Runtime:
             for call in calls:
                 try:
                     call(seconds)
-                except Exception:  # noqa: BLE001  what an observer raises is its own problem
+                except Exception:  # noqa: BLE001  an observer's error must not harm an event
                     log().exception("observer %r failed", observer)
         return outcomes
 
     def flush(self) -> None:
-        """Have the observers write what they hold back, as far as they can; and wait for a look
-        for old dead letters, and for the consumer's name to be kept."""
+        """Let the observers write their buffers, as far as they can; before that, wait for the
+        consumer's name to be kept, and for a look for old dead letters."""
         self._naming.wait()
         if self.retention is not None:
             self.retention.wait()
@@ -191,23 +191,23 @@ class Runtime:
         """The part that runs async handlers, and batches side by side."""
         from eventonce.runtime.on_asyncio import Asynchronous  # noqa: PLC0415  slow to import
 
-        # Two threads may be the first at the same moment.
+        # Two threads may come here at the same moment.
         made: Asynchronous = self.__dict__.setdefault("awaiting", Asynchronous(self, self.threads))
         return made
 
     def abandon(self) -> None:
-        """For a process that is about to end: cancel async handlers, complete what has returned,
-        free what still runs. A plain handler cannot be stopped: end the process at once."""
+        """Cancel async handlers, settle finished runs and free the others, before the process ends.
+        A plain handler cannot be stopped: end the process at once."""
         if "awaiting" in self.__dict__:
             self.awaiting.cancel(within=CANCELLING)
         self.gate.salvage(self.gate.held())
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Call this when the consumer is closed and none of its handlers run any more."""
+        """Call this function when the consumer is closed and none of its handlers runs any more."""
         self._closing.append(close)
 
     def close(self) -> None:
-        """Stop the threads, then close what `on_close` was given, the last first."""
+        """Stop the threads, then call the functions given to `on_close`, the last first."""
         if "awaiting" in self.__dict__:
             self.awaiting.close()
         self.gate.close()

@@ -1,4 +1,4 @@
-"""The record of shadow mode: what its rules let run, and what they would have dropped."""
+"""The record of shadow mode: the events that its rules let run, and would have dropped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OTHERWISE: Final = frozenset(
 """The fields of a rule that do not say which events are the same."""
 
 GUARD: Final = "guard"
-"""The field of a handler's result that says what the guard of the user did."""
+"""The field of a handler's result that says what the user's own guard decided."""
 
 
 NO_RECORD: Final = (
@@ -42,7 +42,7 @@ NOT_BEGUN: Final = "{path} does not exist yet: nothing was decided in shadow mod
 
 
 class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One event under a rule in shadow mode, as it is recorded; nothing of its content."""
+    """The record of one event under a rule in shadow mode, without the event's content."""
 
     shadow: int
     """The version of this form, 1."""
@@ -55,14 +55,14 @@ class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     remember: int
     would: str = ""
-    """The status that it would have without `shadow`; empty where it would have run, too."""
+    """The status that the event would have without `shadow`; empty where it would run, too."""
     content: str = ""
     """A digest of a fact's body without the rule's ignored fields; empty for a state."""
     guard: str = ""
     """The decision of the user's own guard, `ran` or `dropped`; empty where the handler does not
     say."""
     fingerprint: str = ""
-    """Of the rule as it decided: a rule with another key is another rule under the same name."""
+    """A digest of the rule that decided: with another key it is another rule of the same name."""
 
 
 class Decided(NamedTuple):
@@ -74,13 +74,13 @@ class Decided(NamedTuple):
 
 
 class Ruled(Protocol):
-    """A consumer, which has rules that may be replaced."""
+    """A consumer, whose rules may be replaced."""
 
     rules: Ruleset
 
 
 def shadow_observer(consumer: Ruled, write: Callable[[Decided], object]) -> Observer:
-    """An observer that hands on what was decided under the rules that are in shadow mode."""
+    """Return an observer that calls `write` with each decision of a rule in shadow mode."""
     known = consumer.rules
     shadowed = _shadowed(known)
 
@@ -101,7 +101,7 @@ def _shadowed(rules: Ruleset) -> dict[str, Rule]:
 
 
 def line_of(decided: Decided, named: Callable[[str], str] = str) -> bytes:
-    """The line that is recorded; `named` gives a transport id as it may be kept."""
+    """Return the line that is recorded; `named` turns a transport id into text that may be kept."""
     outcome, rule, at = decided
     event = outcome.event
     assert event is not None, "it has run"
@@ -123,13 +123,13 @@ def line_of(decided: Decided, named: Callable[[str], str] = str) -> bytes:
 
 
 def to_standard_output(consumer: Ruled) -> Observer:
-    """An observer that prints the lines: for a function, whose output is its log."""
+    """Return an observer that prints the lines: for a Lambda function, whose output is its log."""
     return shadow_observer(consumer, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
 
 
 @lru_cache(maxsize=256)
 def _fingerprint(rule: Rule) -> str:
-    """A digest of all that decides which events are the same."""
+    """Return a digest of the fields that decide which events are the same."""
     fields = msgspec.to_builtins(rule, enc_hook=int)
     return content_hash(
         encode({name: value for name, value in fields.items() if name not in _OTHERWISE})
@@ -142,8 +142,8 @@ def _said_by_guard(result: Any) -> str:
 
 
 def _digest(event: Event, rule: Rule) -> str:
-    """The digest of the body without the fields that the rule ignores: the content that `verify`
-    compares."""
+    """Return the digest of the body without the fields that the rule ignores: the content that
+    `verify` compares."""
     try:
         value = _hashed(rule.ignore)(event)
     except (Incomplete, EventonceError, ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""Slots: threads that run one plain handler at a time, and what is to be done around handlers; no
-more of them than are needed."""
+"""Slots: threads that run plain handlers, one at a time, and the calls around handlers; no more
+threads than are needed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 
 QUICK: Final = 0.001
-"""Seconds in which one thread alone does what waits, one after the other. Where it is held up for
-longer the threads are doubled again and again: slow handlers soon run side by side, and quick ones,
-which cost less than a thread's wake-up, have few threads."""
+"""Seconds for which one thread alone does all the work. While it makes no progress for longer, the
+number of threads is doubled again and again: slow handlers soon run side by side, and quick
+handlers, which cost less than the wake-up of a thread, have few threads."""
 
 FEW: Final = 4
-"""Handlers that end between two looks where they are no quick ones."""
+"""Fewer handlers than this begun between two looks: the handlers are slow."""
 
 SELDOM: Final = 4
-"""Times `QUICK` between two looks where all is quick; so many of them without anything to see
-before nobody looks any more."""
+"""The longest pause between two looks while handlers are quick, in units of `QUICK`."""
 LOOKS: Final = 25
+"""Looks that find nothing to do before the watcher sleeps."""
 
 CALLS: Final = 3
-"""Threads more than run handlers: to claim, to settle and to keep dead letters while all do."""
+"""Threads beside the slots: they claim, settle and keep dead letters while all slots are taken."""
 
 
 class Later:
-    """A call that is made later, unless it is forgotten."""
+    """A call that is made later, unless `Slots.forget` cancels it."""
 
     __slots__ = ("call",)
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
-        """None once it is made or forgotten."""
+        """None once the call is made or cancelled."""
 
 
 class Slots(Generic[Item]):
@@ -53,22 +53,22 @@ class Slots(Generic[Item]):
         self._watch = threading.Condition(self._lock)
         self._waiting: deque[Item] = deque()
         self._nested: deque[Callable[[], None]] = deque()
-        """What handlers wait for that hold a slot: it goes before all others."""
+        """Calls that a handler waits for while it holds a slot: they go before all others."""
         self._calls: deque[Callable[[], None]] = deque()
         self._later: list[tuple[float, int, Later]] = []
         """Calls by the moment they are due and a number of their own."""
         self._forgotten = 0
-        """So many of them are not made any more."""
+        """The number of cancelled calls in `_later`."""
         self._numbers = count()
         self._threads: set[threading.Thread] = set()
         self._running = 0
         """Threads that run handlers."""
         self._idle = 0
         self._called = 0
-        """Idle threads that were called and have not come yet."""
+        """Idle threads that were notified and are not awake yet."""
         self._taken = 0
         self._moved = 0.0
-        """How many were begun, and when the last of them was, by the monotonic clock."""
+        """The number of handlers begun, and when a thread last took work (monotonic clock)."""
         self._watcher: threading.Thread | None = None
         self._sleeps = False
         """Whether the watcher must be woken."""
@@ -82,13 +82,13 @@ class Slots(Generic[Item]):
         return self._running
 
     def put(self, items: Sequence[Item], *, nested: bool = False) -> Sequence[Item]:
-        """Run these; `nested` is for those whom a handler waits for, which holds a slot itself.
-        Gives back those that have no thread, because none can be started."""
+        """Run these items; `nested` is for items that a handler waits for, which holds a slot
+        itself. Return the items that have no thread, because none can be started."""
         with self._lock:
             if not nested:
                 self._waiting.extend(items)
                 try:
-                    self._see_to_it()
+                    self._provide_thread()
                 except RuntimeError:
                     for _ in items:
                         self._waiting.pop()
@@ -102,21 +102,21 @@ class Slots(Generic[Item]):
             return left
 
     def call(self, call: Callable[[], None], *, nested: bool = False) -> None:
-        """Make this call soon: after the handlers that a thread has begun with, and whether or not
-        all slots are taken. RuntimeError: it is not made, for no thread can be started."""
+        """Make this call soon, also while all slots are taken. RuntimeError: the call is not made,
+        because no thread can be started."""
         with self._lock:
             if nested:
                 self._nest(call)
                 return
             self._calls.append(call)
             try:
-                self._see_to_it()
+                self._provide_thread()
             except RuntimeError:
                 self._calls.pop()
                 raise
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> Later:
-        """Make this call after so many seconds; what it is forgotten by. RuntimeError: as above."""
+        """Make this call after so many seconds; `forget` takes the result. Raises as `call`."""
         with self._lock:
             self._watched()
             later = Later(call)
@@ -124,34 +124,34 @@ class Slots(Generic[Item]):
             return later
 
     def forget(self, later: Later) -> None:
-        """Do not make this call any more; nothing happens if it was made."""
+        """Cancel this call; without effect if it was made."""
         with self._lock:
             if later.call is None:
                 return
             later.call = None
             self._forgotten += 1
-            # Taken out by the many: to do it one by one costs the square.
+            # Removed many at a time: removing each by itself would take quadratic time.
             if 2 * self._forgotten > len(self._later):
                 self._later = [one for one in self._later if one[2].call is not None]
                 heapq.heapify(self._later)
                 self._forgotten = 0
-                # Perhaps it was all that was waited for.
+                # The watcher may sleep until this call is due.
                 self._watch.notify()
 
     def clear(self) -> list[Item]:
-        """Take back what has not begun."""
+        """Take back the items that have not begun."""
         with self._lock:
             waiting = list(self._waiting)
             self._waiting.clear()
             return waiting
 
     def close(self) -> None:
-        """Do what waits, and end the threads."""
+        """Do the work that waits, and end the threads."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._ending.release()
-            # All at once, for nobody looks on any more.
+            # All at once, because the watcher may end before it adds threads.
             with suppress(RuntimeError):
                 self._call(len(self._waiting) + len(self._calls))
             self._some.notify_all()
@@ -172,11 +172,11 @@ class Slots(Generic[Item]):
         if self._idle > self._called:
             self._call(1)
 
-    def _see_to_it(self) -> None:
-        """Something waits: see to it that a thread comes to it; the lock is the caller's."""
+    def _provide_thread(self) -> None:
+        """Make sure that a thread takes the work that waits; the caller holds the lock."""
         try:
             if threading.current_thread() in self._threads:
-                # It comes to it itself; unless it is held up before.
+                # This thread takes the work itself, unless a handler delays it before.
                 self._watched()
                 return
             awake = len(self._threads) - self._idle + self._called
@@ -185,7 +185,7 @@ class Slots(Generic[Item]):
             if awake or len(self._waiting) + len(self._calls) > 1:
                 self._watched()
         except RuntimeError:
-            # No thread can be started. Those that live are all awake, and come to it.
+            # No thread can be started. The living threads are all awake, and take the work.
             if not self._threads:
                 raise
 
@@ -204,7 +204,7 @@ class Slots(Generic[Item]):
         try:
             thread.start()
         except BaseException:
-            # If a signal interrupted no more than the wait for its start, it adds itself.
+            # If a signal interrupted only the wait for its start, the thread adds itself.
             self._threads.discard(thread)
             raise
 
@@ -215,7 +215,7 @@ class Slots(Generic[Item]):
             work()
 
     def _next(self) -> Callable[[], None] | None:
-        """What this thread does next, once there is something; None if it is not needed."""
+        """Wait for the next work of this thread; None if the thread is not needed."""
         with self._lock:
             while True:
                 self._moved = time.monotonic()
@@ -235,7 +235,7 @@ class Slots(Generic[Item]):
                 self._called = max(0, self._called - 1)
 
     def _one_by_one(self) -> None:
-        """Run what waits. Without the lock, for it costs as much as a quick handler."""
+        """Run the items that wait. Without the lock, which costs as much as a quick handler."""
         try:
             while self._waiting and not self._nested:
                 try:
@@ -249,12 +249,12 @@ class Slots(Generic[Item]):
             with self._lock:
                 self._running -= 1
                 if self._waiting:
-                    # It has something more urgent to do, and that may take long.
+                    # This thread does nested work first, which may take long.
                     with suppress(RuntimeError):
                         self._watched()
 
     def _watched(self) -> None:
-        """See to it that nothing waits for a slow handler while threads are to be had."""
+        """Start or wake the watcher, which adds threads while work waits for a slow handler."""
         if self._watcher is None:
             watcher = threading.Thread(target=self._look_on, name="eventonce-slots", daemon=True)
             watcher.start()
@@ -272,7 +272,7 @@ class Slots(Generic[Item]):
                     looks += 1
                     if not self._rests(looks):
                         return
-                    # Whoever woke it has brought something.
+                    # After a sleep: the wake-up means new work, so look again soon.
                     soon = looks > LOOKS
                     looks = 0 if soon else looks
                 else:
@@ -285,15 +285,15 @@ class Slots(Generic[Item]):
             self._ending.acquire(timeout=pause)
 
     def _rests(self, looks: int) -> bool:
-        """Nothing waits that another thread could do: sleep if that has been so for a while;
-        whether to look on."""
+        """Sleep if there has been no work for another thread for a while; return whether to look
+        again."""
         if self._closed and not self._later:
             self._watcher = None
             return False
         if self._closed or looks > LOOKS:
             self._sleeps = True
             left = self._later[0][0] - time.monotonic() if self._later else None
-            # A run without end is waited for without end; nobody sleeps that long.
+            # 60 s at the most: a wait for a run may be infinite, which `wait` does not accept.
             self._watch.wait(None if left is None else min(max(0.0, left), 60.0))
             self._sleeps = False
         return True

@@ -1,8 +1,8 @@
-"""Stages: batches of many callers on their way side by side, for `process_async` and the worker.
+"""Stages: the steps of many callers' batches side by side, for `process_async` and the worker.
 
-Whoever claims does so for all that have come, and so does whoever settles or keeps dead letters;
-handlers run in slots, or on their caller's event loop. One thread does it all as long as handlers
-are quick: it claims for some requests, runs them one by one and settles them together.
+One thread claims for all batches that have come; so it is for settling and keeping dead letters.
+Handlers run in slots, or on their caller's event loop. While handlers are quick, one thread does
+everything: it claims for several batches, runs their handlers one by one and settles them together.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-CANCELLED: Final = "cancelled before it began"
-NO_THREAD: Final = "it did not begin, for no thread could be started"
+CANCELLED: Final = "cancelled before the handler had finished"
+NO_THREAD: Final = "the handler did not begin, because no thread could be started"
 
 
 class Starter(Protocol):
-    """Starts handlers that must be awaited, on an event loop."""
+    """A starter of async handlers on an event loop."""
 
     def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
         """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
     def look(self) -> None:
-        """End what was started on a loop that was closed meanwhile: nobody else would."""
+        """End the runs on a loop that was closed meanwhile: no task of the loop can."""
         ...
 
 
@@ -55,16 +55,16 @@ class Ticket(Visit):
     request: Any = None
     entry: Any = None
     parked = 0
-    """Names what the batch waits for, so that it is woken for that alone; 0 for nothing."""
+    """The number of the current wait, which a wake-up must name; 0 while it does not wait."""
     at_the_latest: Later | None = None
-    """When it waits no longer."""
+    """The call that ends the wait at the latest."""
     returned: Iterator[int]
     """Counts the handlers that have returned."""
     behind: deque[Ticket] | None = None
-    """Batches with a key of this one, which are claimed after it."""
+    """Batches that share a key with this one, and are claimed after it."""
     cancelled = False
     defect: BaseException | None = None
-    """What was raised where nothing should be."""
+    """An unexpected exception, which the caller gets."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Ticket(Visit):
 
 
 class _Stage:
-    """What is done for all who have come, by one thread at a time."""
+    """One step, done by one thread at a time for all batches that have come to it."""
 
     def __init__(
         self,
@@ -99,27 +99,27 @@ class _Stage:
         work: Callable[[list[Ticket]], None],
         fail: Callable[[Ticket, BaseException], None],
     ) -> None:
-        """`fail` is told of those for whom no thread can be started."""
+        """`fail` is called for each batch for which no thread can be started."""
         self._slots = slots
         self._work = work
         self._fail = fail
         self._lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
         self._begun = False
-        """Whether a thread does it, or is about to."""
+        """Whether a thread does the step, or is about to."""
 
     def put(self, ticket: Ticket) -> None:
-        """Let this one have its turn."""
+        """Add this batch, and begin."""
         self.add(ticket)
         self.begin(nested=ticket.nested)
 
     def add(self, ticket: Ticket) -> None:
-        """Let this one have its turn once somebody begins."""
+        """Add this batch, for the next `begin`."""
         self._waiting.append(ticket)
 
     def begin(self, *, nested: bool = False) -> None:
-        """See to it that those who have come have their turn; to do so twice is to do it once."""
-        # In this order: who ends looks once more after it has said so.
+        """Start the step for the batches that have come; idempotent."""
+        # Without the lock: a thread that ends looks for new batches after it clears `_begun`.
         if self._begun and not nested:
             return
         try:
@@ -131,29 +131,29 @@ class _Stage:
         except BaseException as error:
             self._begun = False
             if not isinstance(error, RuntimeError):
-                # A signal: whoever was interrupted begins once more.
+                # A signal: the interrupted caller calls `begin` again.
                 raise
             for ticket in self._taken():
                 for each in (ticket, *(ticket.behind or ())):
                     self._fail(each, copied(error))
 
     def _taken(self) -> list[Ticket]:
-        """Those who have come by now."""
+        """Take the batches that have come by now."""
         tickets: list[Ticket] = []
-        # A nested one's thread may take some at the same time.
+        # The thread of a nested batch may take some at the same time.
         with suppress(IndexError):
             for _ in range(len(self._waiting)):
-                tickets.append(self._waiting.popleft())  # noqa: PERF401  kept if it ends here
+                tickets.append(self._waiting.popleft())  # noqa: PERF401  kept after an IndexError
         return tickets
 
     def take(self) -> bool:
-        """Whether this thread shall call `run`: no other does it, or is about to."""
+        """Whether this thread must call `run`, because no other does or is about to."""
         with self._lock:
             taken, self._begun = not self._begun, True
             return taken
 
     def run(self) -> None:
-        """Let those who have come have their turn now."""
+        """Do the step for the batches that have come."""
         try:
             if tickets := self._taken():
                 self._work(tickets)
@@ -164,10 +164,10 @@ class _Stage:
 
 
 class Stages:
-    """The slots, and what is done around them."""
+    """The slots, and the stages before and after them."""
 
     def __init__(self, runtime: Runtime, threads: int) -> None:
-        """`threads`: plain handlers that run side by side at the most."""
+        """`threads` is the most plain handlers that run side by side."""
         self._runtime = runtime
         self._transactions = runtime.transactions
         self._slots: Slots[tuple[Ticket, Run]] = Slots(threads, self._run)
@@ -188,31 +188,31 @@ class Stages:
         return self._slots.busy
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Bring the events of these batches to their outcomes; they are claimed together."""
+        """Bring the events of these batches to their outcomes; the batches are claimed together."""
         for ticket in tickets:
             self.add(ticket)
         self.begin(nested=any(ticket.nested for ticket in tickets))
 
     def add(self, ticket: Ticket) -> None:
-        """Bring the events of this batch to their outcomes, once somebody calls `begin`."""
+        """Bring the events of this batch to their outcomes, after the next `begin`."""
         self._coming.add(ticket)
 
     def begin(self, *, nested: bool) -> None:
-        """Begin with the batches that were added; `nested` where a handler waits for one of them.
-        Whoever was interrupted in it does it again."""
+        """Begin with the batches that were added; `nested` if a handler waits for one of them. An
+        interrupted caller calls it again."""
         self._coming.begin(nested=nested)
 
     def cancel(self) -> None:
-        """Begin no handler any more: what waits for a slot is freed."""
+        """Begin no more handlers: the runs that wait for a slot are freed."""
         self._cancelled = True
         for item in self._slots.clear():
             self._run(item)
 
     def close(self) -> None:
-        """End the threads, after what is under way."""
+        """End the threads, after the work that waits or runs."""
         self._slots.close()
 
-    # Each of the following is called by whoever has the batch now; nobody else touches it.
+    # The methods below are called by the one thread that owns the batch at that moment.
 
     def _advance(
         self,
@@ -221,8 +221,8 @@ class Stages:
         error: BaseException | None = None,
         begun: list[tuple[Ticket, Run]] | None = None,
     ) -> None:
-        """Answer what the batch asked for, and bring it to where its next request is done. Plain
-        handlers go to `begun`, if there is one, and their slots otherwise."""
+        """Answer the last request of the batch, and pass the next one on. Plain handlers go to
+        `begun`, if it is given, and to the slots otherwise."""
         steps = ticket.requests
         if steps is None:
             steps = ticket.requests = ticket.steps()
@@ -252,13 +252,13 @@ class Stages:
             if ticket.trace is not None:
                 ticket.trace.end(ticket.outcomes)
             self._end(ticket)
-        except BaseException as defect:  # noqa: BLE001  the caller is told, in its own thread
+        except BaseException as defect:  # noqa: BLE001  raised in the caller's own thread
             self._fail(ticket, defect)
 
     def _fail(self, ticket: Ticket, defect: BaseException) -> None:
-        """Raise this to the caller, and free what its batch holds."""
+        """End the batch with this exception, which the caller gets, and free its runs."""
         ticket.defect = defect
-        # Whatever else fails now follows from it.
+        # A second error follows from the first.
         with suppress(Exception):
             ticket.interrupted()
         self._end(ticket)
@@ -266,11 +266,11 @@ class Stages:
     def _end(self, ticket: Ticket) -> None:
         try:
             ticket.ended(ticket)
-        except BaseException:  # noqa: BLE001  it would end the thread that all others need
-            log().exception("an outcome could not be told")
+        except BaseException:  # noqa: BLE001  it must not end a thread that other batches need
+            log().exception("the caller could not be told that its batch has ended")
 
     def _entered(self, ticket: Ticket) -> tuple[bool, bool | None]:
-        """Whether the batch may begin now, and the answer to its `Enter`; it asks again later."""
+        """Whether the batch may begin now, and the answer to its `Enter`; else ask again later."""
         if ticket.cancelled:
             return True, None
         try:
@@ -286,10 +286,10 @@ class Stages:
             self._advance(ticket, answer)
 
     def _park(self, ticket: Ticket, wanted: Wait) -> bool | None:
-        """Let the batch wait for other runs; False if it shall not, None if it does."""
+        """Let the batch wait for other runs; False if it must not wait, None if it does."""
         number = next(self._numbers)
         unpark = partial(self._unpark, ticket, number)
-        # In one step with the wake-up: the run may end before this comes to its end.
+        # Under the lock of `_unpark`: the other run may end before `parked` is set.
         with self._lock:
             seconds = ticket.wait(wanted, unpark)
             if not seconds or ticket.cancelled:
@@ -299,8 +299,8 @@ class Stages:
         return None
 
     def give_up(self, ticket: Ticket) -> None:
-        """Nobody waits for the outcomes of this batch: begin no handler any more, and wait for no
-        other run."""
+        """Cancel this batch, whose caller is gone: begin no more handlers, and wait for no other
+        run."""
         with self._lock:
             ticket.cancelled = True
             number = ticket.parked
@@ -319,7 +319,7 @@ class Stages:
             self._fail(ticket, no_thread)
 
     def _come(self, tickets: Sequence[Ticket]) -> None:
-        """Up to the first claim of each: in a slot, for no signal interrupts it there."""
+        """Bring each batch to its first claim: in a slot, where no signal interrupts it."""
         claims_here = self._claiming.take()
         for ticket in tickets:
             self._advance(ticket)
@@ -327,7 +327,7 @@ class Stages:
             self._claiming.run()
 
     def _claim(self, tickets: Sequence[Ticket]) -> None:
-        """Claim for all in one call; those of one key one after the other."""
+        """Claim for all batches in one call; batches that share a key one after the other."""
         first: dict[bytes, Ticket] = {}
         together: list[Ticket] = []
         for ticket in tickets:
@@ -341,7 +341,7 @@ class Stages:
                 self._claiming.put(ticket)
         for ticket in together:
             if line := ticket.behind:
-                # One, and the others behind it: all would be looked at again and again.
+                # Only the first, with the others behind it: otherwise each is looked at many times.
                 following = line.popleft()
                 following.behind, ticket.behind = line, None
                 self._claiming.put(following)
@@ -353,16 +353,16 @@ class Stages:
         items_of: Callable[[Ticket], Sequence[Item]],
         call: Callable[[Sequence[Item]], Sequence[Any]],
     ) -> None:
-        """Make one call for all, and give each its answers."""
+        """Make one call for all batches, and give each its answers."""
         wanted = [items_of(ticket) for ticket in tickets]
         try:
             answers = call([item for items in wanted for item in items])
-        except BaseException as error:  # noqa: BLE001  the engine decides, or the caller is told
+        except BaseException as error:  # noqa: BLE001  for the engine, or for the caller
             if len(tickets) == 1 or isinstance(error, StoreUnavailable):
                 for ticket in tickets:
                     self._advance(ticket, error=copied(error))
             else:
-                # Refused for one of them: each is asked for by itself.
+                # The call was refused because of one batch: make a call for each.
                 for ticket in tickets:
                     self._call([ticket], items_of, call)
             return
@@ -400,20 +400,20 @@ class Stages:
             finish(run, error=InterruptedError(NO_THREAD))
             self._returned(ticket, run)
         if self._cancelled:
-            # It came after the others were freed, and would wait for a handler that runs.
+            # These came after the others were freed, and would wait for a handler that runs.
             self.cancel()
 
     def _run(self, item: tuple[Ticket, Run]) -> None:
-        """In a slot: run a plain handler."""
+        """Run a plain handler, in a slot."""
         ticket, run = item
         if ticket.cancelled or self._cancelled:
             ticket.cancelled = True
             finish(run, error=InterruptedError(CANCELLED))
         else:
-            # Each in a context of its own: what one leaves there the next shall not see.
+            # A new copy of the context for each handler: the next must not see its variables.
             try:
                 ticket.context.copy().run(invoke, run, self._transactions)
-            except BaseException as error:  # noqa: BLE001  its transaction's end: others need the thread
+            except BaseException as error:  # noqa: BLE001  the transaction's end; the thread must go on
                 finish(run, error=as_failure(error))
         self._returned(ticket, run)
 
@@ -421,14 +421,14 @@ class Stages:
         hold = ticket.hold
         if hold is not None and hold.shared:
             hold.finished.append(run)
-            # One step: of several threads one is the last.
+            # `next` is atomic: of several threads exactly one is the last.
             if next(ticket.returned) < len(hold.runs):
                 return
             self._runtime.gate.unsettled(hold)
         self._advance(ticket)
 
     def _settle(self, tickets: Sequence[Ticket]) -> None:
-        """Settle for all in one call."""
+        """Settle for all batches in one call."""
         gate, pauses = self._runtime.gate, self._runtime.pauses
         self._call(tickets, _settlements, lambda some: gate.settle(some, pauses))
 
@@ -442,7 +442,7 @@ class Stages:
 
 
 def _hold_back(ticket: Ticket, ahead: Ticket) -> None:
-    """Let this batch, and those behind it, be claimed after the one ahead."""
+    """Claim this batch, and those behind it, after the batch ahead."""
     shorter, line = sorted((ahead.behind or deque(), ticket.behind or deque()), key=len)
     line.append(ticket)
     line += shorter

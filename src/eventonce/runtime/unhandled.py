@@ -16,8 +16,8 @@ from eventonce.runtime.lines import write_line
 from eventonce.types import Event, Outcome
 
 UNHANDLED_TYPES: Final = 100
-"""Types that are warned of because no handler takes them: senders choose types, and must fill
-neither the log nor the memory with them."""
+"""The most types that are logged because no handler takes them: senders choose types, and must not
+be able to fill the log or the memory with them."""
 
 ADVICE: Final = "look at the patterns of the handlers, or at `match` of the sinks"
 
@@ -28,10 +28,10 @@ it."""
 
 
 class Unhandled:
-    """The outcome of events that no handler takes; the first of each type is a warning, which
-    stands for the line that its outcome would have.
+    """The outcome of events that no handler takes. The first event of each type is logged as a
+    warning, in place of the line of its outcome.
 
-    A pattern with a slip in it would otherwise let them go unseen. Safe in many threads.
+    Without the warning, a mistake in a pattern would go unseen. Safe in many threads.
     """
 
     def __init__(self, policy: str, clock: Callable[[], int]) -> None:
@@ -41,10 +41,10 @@ class Unhandled:
         self._clock = clock
         self._lock = Lock()
         self._warned: set[int] = set()
-        """Hashes of types."""
+        """Hashes of the types that were logged."""
 
     def __call__(self, event: Event) -> Outcome:
-        """The outcome of an event that no handler takes."""
+        """Return the outcome of an event that no handler takes."""
         outcome = ignored(event)
         warned = self._warns_of(event.type)
         if self.policy == "fail":
@@ -55,11 +55,11 @@ class Unhandled:
         return replace(outcome, warned=warned)
 
     def warn(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """Write the line of each outcome that is the first of its type; the outcomes, of which the
-        others are not `warned` any more.
+        """Write the line of each outcome that is the first of its type. Return the outcomes; those
+        without a line are not `warned` any more.
 
-        Not sooner: until here nobody knows whether a dead letter could be kept, or whether somebody
-        asked only to look.
+        Not sooner: before this it is not known whether a dead letter could be kept, or whether the
+        caller only plans and runs nothing.
         """
         return [self._warned_of(one) if one.warned else one for one in outcomes]
 
@@ -74,7 +74,7 @@ class Unhandled:
         if last:
             advice += f"; more than {UNHANDLED_TYPES} types, no warning for any other"
         elif outcome.status == "ignored":
-            # What is given up or must come again has a line of `run`, `serve` or Lambda each time.
+            # A dead or failed event has a line of `run`, `serve` or Lambda each time.
             advice += "; no further warning for this type"
         write_line(outcome, log(), advice=advice)
         return outcome

@@ -1,5 +1,5 @@
-"""The visit of a batch to this process, whoever drives it: its place beside others, the leases it
-holds, and how long its copies may wait."""
+"""One batch in this process, inline or in stages: its place beside others, the leases it holds, and
+how long its copies may wait."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ AT_ONCE: Final = 0.001
 
 
 class Trace(Protocol):
-    """The spans of one batch. Nothing that goes wrong in it is raised."""
+    """The spans of one batch. Its methods do not raise."""
 
     def inside(self, run: Run) -> AbstractContextManager[None]:
-        """Around the handler of this run: what the handler calls becomes part of the trace."""
+        """Return a block for the handler of this run: calls inside it become part of the trace."""
         ...
 
     def around(self, run: Run) -> Handler | None:
-        """The handler of this run, within `inside`."""
+        """Return the handler of this run, called within `inside`."""
         ...
 
     def end(self, outcomes: Sequence[Outcome] | None) -> None:
-        """The batch has come to these outcomes; None where it was interrupted."""
+        """End the trace with these outcomes; None if the batch was interrupted."""
         ...
 
 
 class Tracer(Protocol):
-    """Traces batches."""
+    """A tracer of batches."""
 
     def begin(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> Trace | None:
-        """A batch begins, in the context of its caller; None where it is not traced."""
+        """Begin the trace of a batch, in the context of its caller; None if it is not traced."""
         ...
 
 
@@ -56,14 +56,14 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
     here: float
     """Seconds for a run of this process."""
     elsewhere: float = 0.0
-    """Seconds for a run of another process, which must be asked for."""
+    """Seconds for a run of another process; the store is asked again and again."""
 
 
 class Visit(Batch):
     """One batch in this process."""
 
     requests: Generator[Request, Any, list[Outcome]] | None = None
-    """The steps, once they are begun."""
+    """The requests of the engine, once it has begun."""
     hold: Hold | None = None
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
@@ -91,20 +91,20 @@ class Visit(Batch):
         return HERE.admit(self)
 
     def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
-        """Yields while the batch must wait for others of this process; then the answer."""
+        """Yield while the batch waits for others of this process; return whether it is alone."""
         return HERE.entering(self, alone=alone, nested=self.nested)
 
     def execute(self, runs: Sequence[Run]) -> None:
-        """Keep the leases of these runs, until the round is at its end."""
-        # Ours before it is the gate's: it is let go, whatever comes in between.
+        """Renew the leases of these runs until the round ends."""
+        # Stored before `keep`: `leave` lets it go, even if a signal comes in between.
         self.hold = hold = Hold(runs)
         self.runtime.gate.keep(hold)
 
     def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
-        """The seconds after which the store is asked again, 0 for never; `wake` is called when it
-        may be asked earlier."""
+        """Return the seconds after which the store is asked again, 0 for never; `wake` is called
+        when it may be asked earlier."""
         if self.nested:
-            # The run that it would wait for may be the very one that asks.
+            # The other run may be that of the handler which waits for this batch.
             return 0.0
         gate, keys = self.runtime.gate, [claim.key for claim in wanted.claims]
         now = time.monotonic()
@@ -119,22 +119,22 @@ class Visit(Batch):
         return min(pause, max(0.0, self._copy_wait.elsewhere - waited))
 
     def inside(self, run: Run) -> AbstractContextManager[None]:
-        """Around a handler that is no function, but the body of a `with`."""
+        """Return a block for a handler that is the body of a `with`, and no function."""
         return nullcontext() if self.trace is None else self.trace.inside(run)
 
     def interrupted(self) -> None:
-        """Complete what has returned, free the rest, and leave."""
+        """Settle the finished runs, free the others, and leave."""
         try:
             self.runtime.gate.salvage(self.runs)
         finally:
-            # Perhaps once more, and to its end.
+            # Also if the engine began to leave: it may have been interrupted.
             self.leave(self.runs)
-        # Last: whoever interrupts that as well leaves nothing behind but a span.
+        # Last: a second interruption here costs no more than a span.
         if self.trace is not None:
             self.trace.end(None)
 
     def leave(self, runs: Sequence[Run]) -> None:
-        """The round is at its end: what was granted is settled."""
+        """End the round: the granted runs are settled."""
         self.runtime.gate.let_go(self.hold, [run.claim for run in runs])
         self.hold = None
         HERE.leave(self)
