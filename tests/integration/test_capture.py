@@ -219,7 +219,7 @@ def test_messages_that_somebody_else_has_received_are_noticed(run: Run, own: str
         (("--log-group", "/none"), "there is no such log group"),
         (("--s3", "s3://no-such-bucket/x"), "NoSuchBucket"),
         (("--s3", "bucket/x"), "write s3://BUCKET/PREFIX"),
-        (("--s3", "s3://[x"), "is no URI: look at its brackets"),
+        (("--s3", "s3://[x"), "is not a valid URI: check its brackets"),
         (("--s3", "s3://user:hush@bucket/x"), "Credentials do not belong in it"),
         ((), "Name one of"),
         (("--queue", "sqs://a-capture", "--since", "1d"), "--log-group does"),

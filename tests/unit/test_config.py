@@ -284,7 +284,7 @@ def test_a_value_of_another_kind_is_named_and_not_shown(
     ("said", "complaint"),
     [
         ('letters = "store"', "letters: queue: 'store' is not the URI of a queue"),
-        ('letters = "sqs://[x"', "letters: .* is no URI"),
+        ('letters = "sqs://[x"', "letters: .* is not a valid URI"),
         ('letters = "sqs://x"\n[worker]\nqueue = "sqs://x"', "letters: .* received again for ever"),
         (
             'letters = "sqs://x"\n[worker]\nqueue = "sqs://x?region=eu-west-1"',

@@ -23,7 +23,7 @@ STATE = Claim(b"k", 1, 60_000, 864_000_000, 5, order=3, unchanged_within=500)
         (STATE, "stale", {"order": 4}, "version 3 is older than 4, which was applied"),
         (STATE, "unchanged", {"order": 2}, "the state of version 2 again, within 500 ms of it"),
         (STATE, "busy", {"order": 4}, "version 4, newer than 3, was tried and is not settled"),
-        (FACT, "busy", {}, "another run holds it"),
+        (FACT, "busy", {}, "another run holds the lease"),
         (STATE, "dead", {"order": 4}, "version 4, newer than 3, was tried and never settled"),
         (
             FACT,

@@ -80,7 +80,7 @@ def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
             Letter("abc", "crm", "invalid", "no key", "rule", b"key", b"{}", 2_000, 0),
         ),
         (Outcome(None, "failed", "away", error=StoreUnavailable("away")), LETTER),
-        (Outcome(None, "busy", "another run holds it"), LETTER),
+        (Outcome(None, "busy", "another run holds the lease"), LETTER),
     ],
     ids=["failed", "given up", "not run", "the store was away", "busy"],
 )

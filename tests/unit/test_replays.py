@@ -227,7 +227,7 @@ def test_a_forced_replay_runs_however_old_it_is(make: Make, ran: list[str]) -> N
 def test_a_replay_that_says_no_time_may_be_of_any_age(make: Make) -> None:
     (outcome,) = make(CALL).process([call(1, age=None, replay="friday")])
     assert outcome.status == "dead"
-    assert "says no time" in outcome.reason
+    assert "has no time" in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_time_that_cannot_be_one_is_none_and_spoils_no_batch(
     event = msgspec.json.decode(call(1, replay="friday")) | {"time": time}
     odd, other = make(CALL).process([event, call(2)])
     assert statuses([odd, other]) == ["dead", "done"]
-    assert "says no time" in odd.reason
+    assert "has no time" in odd.reason
 
 
 @pytest.mark.parametrize("time", [iso(-1), iso(-400), "9007199254740000"])

@@ -1,1 +1,1 @@
-"""The law and what plans, routes and judges events by it: pure, it touches no system."""
+"""The law, and the code that plans, routes and judges events by it: pure, without any system."""

@@ -1,8 +1,8 @@
 """The engine: the way of a batch from its plans to its outcomes.
 
-A generator that decides everything and does nothing itself: it yields what it wants done, and is
-sent the answer. `runtime.inline` answers in the caller's thread, `runtime.stages` in threads that
-share their calls among batches, the simulator step by step. `outcomes` has the end of each run.
+A generator that decides every step and carries out none: it yields a request, and is sent the
+answer. `runtime.inline` answers in the caller's thread, `runtime.stages` in threads that make one
+call for many batches, the simulator step by step. `outcomes` has the end of each run.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from eventonce.types import Claim, Letter, Outcome, SettleResult, Verdict
 T = TypeVar("T")
 
 PASSING: Final = (StoreUnavailable, SourceUnavailable)
-"""The errors of a place of dead letters that is away, and will be back."""
+"""The errors of a place of dead letters that is away for a while."""
 
 
 class Enter(msgspec.Struct, frozen=True, gc=False):
-    """Begin to run events in this process, beside others that kept the batch out, or alone.
+    """Begin to run events in this process: alone, or after a wait for a batch that is alone.
 
-    Answered with whether the process is this batch's alone; with None where it cannot be, because
-    another batch has it alone and took too long.
+    The answer is whether this batch is alone in the process; None if it cannot be, because another
+    batch is alone for too long.
     """
 
     alone: bool
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """Ask the store for these claims, each key once; answered with a verdict for each."""
+    """Ask the store for these claims, each key once. The answer is a verdict for each."""
 
     claims: Sequence[Claim]
 
 
 class Execute(msgspec.Struct, frozen=True, gc=False):
-    """Run these, with their leases renewed meanwhile; answered when all have finished."""
+    """Run these, and renew their leases meanwhile. The answer comes when all have finished."""
 
     runs: Sequence[Run]
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False):
-    """Tell the store; answered with a result for each. Repeated while the store is away."""
+    """Settle these runs, with retries while the store is away. The answer is a result for each."""
 
     runs: Sequence[Run]
 
@@ -72,7 +72,7 @@ class Keep(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Wait for the runs that hold the keys of these; answered with whether to ask again."""
+    """Wait for the runs that hold the keys of these claims. The answer is whether to ask again."""
 
     claims: Sequence[Claim]
     times: int
@@ -84,12 +84,12 @@ Steps = Generator[Request, Any, T]
 
 
 class Batch:
-    """The events of one call: their plans, their runs, and the steps that bring each to an end."""
+    """The events of one call: their plans, their runs, and the steps to their outcomes."""
 
     def __init__(
         self, planned: Sequence[Plan | Refusal], consumer: str, clock: Callable[[], int]
     ) -> None:
-        """`clock` is for dead letters and retry times; the law has another."""
+        """`clock` is for dead letters and retry times; the law uses the clock of the store."""
         self._planned = planned
         self._consumer = consumer
         self._now = clock
@@ -100,11 +100,11 @@ class Batch:
         return False
 
     def leave(self, runs: Sequence[Run]) -> None:
-        """The round of these runs is at its end."""
+        """End the round of these runs."""
 
     def steps(self) -> Steps[list[Outcome]]:
-        """Bring every event to its outcome, in the order given; one bad event spoils no other."""
-        # A lone event is most of them, and each generator between it and its driver costs.
+        """Bring every event to its outcome, in the order given; a bad event affects no other."""
+        # Most batches have one event, and each generator between the engine and its caller costs.
         return (
             self._together(self.runs) if len(self.runs) == len(self._planned) == 1 else self._all()
         )
@@ -132,27 +132,27 @@ class Batch:
                     run.outcome = followed(run, leader)
                 else:
                     untold.append(run)
-            # Runs of one transport id side by side: the first of them asks for all.
+            # Sorted, so that runs of one transport id are neighbours: the first asks for all.
             for run in sorted(untold, key=_transport_id):
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
 
     def _together(self, runs: Sequence[Run]) -> Steps[list[Outcome]]:  # noqa: PLR0912, PLR0915  below
-        """Bring these, each of another key, to their outcomes, in rounds: claim, run and settle.
+        """Bring these runs, each of another key, to their outcomes, in rounds: claim, run, settle.
 
-        One generator for all that nearly every event asks for: to make another, and to pass
-        requests and answers through it, costs as much as what is decided here.
+        One generator for all steps of an ordinary event: another one, with the requests and answers
+        that pass through it, would cost as much as the decisions here.
         """
         all_runs, times, alone = runs, 0, False
         busy: list[Run] = []
         suspects: list[Run] = []
-        """Runs that ended a process, or stood beside a run that did."""
+        """Runs that ended a process, or ran beside a run that did."""
         while True:
             is_alone: bool | None = False
             if alone or not self.admitted():
                 is_alone = yield Enter(alone)
             if is_alone is None:
-                # Not returned: whoever takes it over when its lease has ended must know what it is.
+                # Not returned: the next run must learn that this event may have ended a process.
                 for run in runs:
                     run.outcome = again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
             else:
@@ -176,7 +176,7 @@ class Batch:
                         run.token = verdict.token
                         run.attempt = verdict.attempt
                         run.spared = verdict.spared
-                        # Alone, or, where others did not end in time, beside them.
+                        # In the round that asks to be alone, a suspect runs in any case.
                         (suspects if verdict.alone and not alone else granted).append(run)
                     elif _runs_anyway(run, verdict):
                         _unguard(run, verdict)
@@ -202,15 +202,13 @@ class Batch:
                             self._not_settled(settling, error)
                         else:
                             self._settled(settling, answers)
-                # A caller that gets an exception out of the steps leaves after it has freed its
-                # leases.
+                # After an exception the caller frees its leases first, and then leaves.
                 self.leave(runs)
             if suspects:
-                # Asked for again, alone, so that nothing is held meanwhile that would be lost with
-                # it.
+                # Claimed again, alone: no other lease is held that would be lost with the process.
                 runs, alone = [suspects.pop(0)], True
                 continue
-            # Nothing is held now: nobody can wait for us while we wait for him.
+            # This batch holds no lease now, so two batches cannot wait for each other (deadlock).
             if not busy or not (yield Wait([run.claim for run in busy], times)):
                 return [run.outcome for run in all_runs]
             for run in busy:
@@ -219,7 +217,7 @@ class Batch:
             times += 1
 
     def _refuse(self, refusals: Sequence[Refusal]) -> Steps[list[Outcome]]:
-        """Keep what is not an event, or has no key, as dead letters; the outcomes after that."""
+        """Keep refused input as dead letters; return the outcomes after that."""
         now = self._now()
         letters = [
             letter_of_refusal(one, self._consumer, now)
@@ -243,8 +241,8 @@ class Batch:
         ]
 
     def _ended(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-        """What became of these runs: those that failed, and those that the store must be told of.
-        A failed one that is given up is a dead letter first."""
+        """Decide the outcomes of these runs. Return the failed runs, whose dead letters are kept
+        first, and the runs to settle."""
         failed: list[Run] = []
         settling: list[Run] = []
         for run in runs:
@@ -268,11 +266,11 @@ class Batch:
     def _not_settled(self, runs: Sequence[Run], error: StoreError) -> None:
         for run in runs:
             if run.outcome.ack:
-                why = f"ran, but that could not be stored: {error}"
+                why = f"ran, but its completion could not be stored: {error}"
                 run.outcome = again(run, "failed", why, self._now() + backoff(1), error)
 
     def _keep_letters(self, runs: Sequence[Run]) -> Steps[None]:
-        """Keep what nobody will deliver again; where that fails, it must be delivered again."""
+        """Keep the dead letters of these runs; if that fails, their events must come again."""
         lettered = [run for run in runs if run.outcome.status in DEAD_LETTERS]
         if not lettered:
             return
@@ -308,11 +306,12 @@ def _transport_id(run: Run) -> bytes:
 def _line_up(
     waiting: dict[bytes, deque[Run]], asking: AbstractSet[Run]
 ) -> tuple[list[Run], list[tuple[Run, Run]]]:
-    """The runs that ask the store now, and those that follow a copy which asks; the others wait.
+    """Return the runs that ask the store now (leaders), and the copies that get the outcome of a
+    leader (followers), each with its leader. The other runs wait.
 
     Two versions of one subject cannot hold its lease at once, so the second waits for the first:
-    a batch gives what its events would give one by one. A run that is `asking` followed a copy
-    which could not tell whose transport id it has, and follows nothing now but its own id.
+    a batch has the same outcomes as its events one by one. A run in `asking` has followed a leader
+    whose verdict did not say if the ids are the same; it now follows only a run with its own id.
     """
     leaders: list[Run] = []
     followers: list[tuple[Run, Run]] = []
@@ -340,19 +339,19 @@ def _asks(run: Run, leader: Run, asking: AbstractSet[Run]) -> bool:
 
 
 def _tells_the_id(leader: Run, run: Run) -> bool:
-    """Whether the leader's verdict also tells if its copy has the winner's transport id."""
+    """Whether the leader's verdict also tells if this copy has the transport id of the record."""
     if leader.outcome.status != "duplicate":
         return True
     return leader.same_id is True or leader.claim.by == run.claim.by
 
 
 def _verdicts(runs: Sequence[Run]) -> Steps[Sequence[Verdict]]:
-    """The store's verdicts, where an older key that already had its effect decides before the own
-    one."""
+    """Return the store's verdicts; a verdict on an older key of an event, unless it is `run`,
+    decides before the event's own key."""
     older = [(index, claim) for index, run in enumerate(runs) for claim in run.plan.older]
     decided: dict[int, Verdict] = {}
     while older:
-        # A call holds each key once, and two events may have had one key under an older rule.
+        # A call has each key once, and two events may have the same older key.
         first = {pair[1].key: pair for pair in reversed(older)}
         older = [pair for pair in older if first[pair[1].key] is not pair]
         peeked = yield from _asked([claim for _, claim in first.values()])
@@ -377,7 +376,7 @@ def _asked(claims: Sequence[Claim]) -> Steps[Sequence[Verdict]]:
 
 def _runs_anyway(run: Run, verdict: Verdict) -> bool:
     if run.claim.peek:
-        # A replay that is only reported, or of which nobody knows whether it took effect.
+        # A replay that is only reported, or of which it is not known whether it took effect.
         return False
     if verdict.kind == "error":
         return run.plan.rule.on_store_error == "run"

@@ -1,8 +1,8 @@
-"""The law: what one claim gets from one record, and which settlements of a run are believed.
+"""The law: the verdict on one claim, given one record, and which settlements of a run are accepted.
 
-Pure functions over frozen data. Every store either calls them inside its own transaction or says
-the same in its own language and is held to them by the contract suite in `eventonce.testing`.
-`docs/states.md` draws what stands here.
+Pure functions over frozen data. A store calls them inside its own transaction, or has the same law
+in its own language, and the contract suite in `eventonce.testing` compares it with these functions.
+`docs/states.md` is the diagram of the law.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import msgspec
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 KEPT_DIGESTS: Final = 16
-"""Versions remembered at one order: whole-second orders tie a handful, and a record stays small."""
+"""Versions remembered at one order: orders in whole seconds tie a few, and records stay small."""
 
 NEWER_WAIT_LEASES: Final = 3
-"""Leases an older version waits for a newer one that was tried and not settled: one for the run,
-one for the transport to bring it again, one for that second run."""
+"""Leases that an older version waits for a newer one that was tried and not settled: one for the
+run, one until the transport delivers it again, one for the second run."""
 
 
 UNSETTLED: Final = 86_400_000
-"""A day: as long as EventBridge retries, the attempts of an event that has no effect yet are
-counted, and one that was given up stays given up, however short its rule's `remember` is."""
+"""A day, as long as EventBridge retries. At least for this time the attempts of an event without an
+effect are counted, and an event that was given up stays given up, even if `remember` is shorter."""
 
 
 LONGEST_LEASE: Final = 900_000
-"""A quarter of an hour, unless the claim's own lease is longer: a lease that ends later than this
-from now was granted by a clock that was set back since. It is cut down to this by whoever meets it;
-a run that is alive renews it long before, and every transport keeps an event for longer."""
+"""A quarter of an hour, unless the claim's own lease is longer. A lease that ends later than this
+from now was granted by a clock that was set back since. The next claim or renewal shortens it to
+this; a living run renews it long before, and every transport keeps an event for longer."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """All that is known of one key; it lives until the later of `expires` and `held_until`."""
+    """The data of one key; a record lives until the later of `expires` and `held_until`."""
 
     token: int = 0
-    """Rises with every run granted; only its holder settles."""
+    """Rises with every run that is granted; only the run with this token can settle."""
     attempt: int = 0
     nonce: int = 0
-    """The ask that holds the lease; 0 once the run is settled in any way."""
+    """The nonce of the claim that holds the lease; 0 once the run is settled in any way."""
     held_until: int = 0
     expires: int = 0
     done: bool = False
@@ -47,23 +47,23 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     by: bytes = b""
     result: bytes | None = None
     digests: tuple[bytes, ...] = ()
-    """A fact's verified content, or the versions completed at `order`, the latest last."""
+    """The digest of a fact's content, or of the versions completed at `order`, the latest last."""
     dead: tuple[bytes, ...] = ()
     """The digests that were given up: of the fact, or of the versions given up at `tried`."""
     order: int | None = None
-    """A state's completed version; from here on the fields are a state's alone."""
+    """The completed version of a state. Of the fields below, a fact has `alone` and `spared`."""
     at: int = 0
     """The applied event's own time."""
     tried: int | None = None
-    """The highest order ever granted: nothing older may be applied, whatever became of it."""
+    """The highest order ever granted: no older version may be applied, however that run ended."""
     trying: bytes = b""
-    """Which version at `tried` the attempts belong to."""
+    """The digest of the version at `tried` whose attempts are counted."""
     dirty: bool = False
-    """Set at a grant, cleared only by a completion: the effect may be half there."""
+    """Whether the effect may have happened in part: set by a grant, cleared by a completion."""
     alone: bool = False
-    """Whether the latest run had its process alone: if it ends with it, that is its own doing."""
+    """Whether the latest run was alone in its process: if the process ended, this run ended it."""
     spared: int = 0
-    """Attempts that do not count towards giving up: what ended them was not this event's doing."""
+    """Attempts that do not count towards giving up, because the event did not cause their end."""
 
 
 Judged = tuple[Verdict, Record | None]
@@ -74,12 +74,12 @@ NOTHING: Final = Record()
 
 
 def lives(record: Record, now: int) -> bool:
-    """Whether the record still counts; one that does not is as good as swept."""
+    """Whether the record still counts; otherwise it has the same effect as no record."""
     return now < record.expires or now < record.held_until
 
 
 def judge(record: Record | None, claim: Claim, now: int) -> Judged:
-    """The verdict on a claim."""
+    """Return the verdict on a claim, and the record to write."""
     if record is None or not lives(record, now):
         answer = _grant(NOTHING, claim, now, 1)
     elif claim.order is None:
@@ -118,8 +118,8 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
     if now < record.held_until:
         return _held(record, claim, now)
     if record.tried is not None and order < record.tried:
-        # A newer version may have had its effect. Applying this one now would turn the subject
-        # back, so it waits for the newer one to be settled and is then kept as a dead letter.
+        # A newer version may have had its effect, and this one would undo it. So this version
+        # waits until the newer one is settled; if that takes too long, it becomes a dead letter.
         until = record.held_until + NEWER_WAIT_LEASES * claim.lease
         if now < until and not record.dead:
             return Verdict("busy", wait=until - now, order=record.tried), None
@@ -139,7 +139,7 @@ def _judge_state(record: Record, claim: Claim, order: int, now: int) -> Judged:
 
 
 def _unchanged(record: Record, claim: Claim) -> bool:
-    """By the events' own times: a copy may arrive days late, and must not be judged by that."""
+    """Whether the state is unchanged, by the events' own times: a copy may arrive days late."""
     return (
         not record.dirty
         and bool(record.digests)
@@ -167,8 +167,8 @@ def _cut_down(held_until: int, claim: Claim, now: int) -> int:
 
 
 def _next_attempt(record: Record, claim: Claim, now: int) -> Judged:
-    """A run that was not settled ended with its process. If other runs shared that process, one of
-    them may have ended it: the attempt does not count, and the next run should be alone."""
+    """Grant another attempt, or give up. A run that was not settled ended with its process. If it
+    was not alone there, its attempt does not count, and the next run should be alone."""
     crashed = record.nonce != 0
     if claim.redrive:
         return _grant(record, claim, now, 1, crashed=crashed)
@@ -179,7 +179,7 @@ def _next_attempt(record: Record, claim: Claim, now: int) -> Judged:
 
 
 def _duplicate(record: Record, claim: Claim, now: int) -> Judged:
-    # At a tie the record speaks of the version completed last, and must not answer for another.
+    # At a tie, id and result in the record are those of the version that was completed last.
     latest = claim.order is None or claim.digest == record.digests[-1]
     verdict = Verdict(
         "duplicate",
@@ -195,7 +195,7 @@ def _same_id(record: Record, claim: Claim) -> bool | None:
 
 
 def _remembered(record: Record, claim: Claim, now: int) -> Record | None:
-    """A sliding window starts again with every copy; a fixed one does not."""
+    """Return the record with a later expiry; None unless `sliding`, which every copy extends."""
     if not claim.sliding or record.expires >= now + claim.remember:
         return None
     return msgspec.structs.replace(record, expires=now + claim.remember)
@@ -218,9 +218,9 @@ def _buried(record: Record, claim: Claim, now: int) -> Record:
 def _grant(
     record: Record, claim: Claim, now: int, attempt: int, spared: int = 0, *, crashed: bool = False
 ) -> Judged:
-    # Above the token that was there, whatever the clock says, and not below the clock in
-    # microseconds: after a record expired its tokens must not come back, or a worker paused since
-    # then could settle another's run.
+    # Higher than the last token, even if the clock was set back, and not below the clock in
+    # microseconds: after a record has expired its tokens must not come back, or a worker that was
+    # paused since then could settle the run of another.
     token, held_until = now * 1000, now + claim.lease
     expires = now + max(claim.remember, UNSETTLED)
     if record is not NOTHING:
@@ -258,8 +258,8 @@ def _still_dead(record: Record, claim: Claim) -> tuple[bytes, ...]:
 
 
 def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
-    """Whether this run is believed, and what it leaves behind."""
-    # `lives`, without the call.
+    """Return whether the settlement of a run is accepted, and the record to write."""
+    # As `lives`, without the cost of the call.
     if record is None or not (now < record.expires or now < record.held_until):
         return "unknown", None
     if record.token != settlement.token:
@@ -277,7 +277,7 @@ def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
         return "kept", _buried(record, claim, now)
     frees = settlement.action in ("release", "return")
     if record.nonce != claim.nonce:
-        # Already freed or buried: a renewal that comes late must not take the lease back.
+        # The run is freed or buried already: a late renewal must not take the lease back.
         return ("kept" if frees and claim.digest not in record.dead else "fenced"), None
     if frees:
         return "kept", msgspec.structs.replace(
@@ -291,15 +291,15 @@ def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
 
 
 def without_result(record: Record | None) -> Record | None:
-    """The record to write where a result is to be cleared; None where there is no result."""
+    """Return the record to write to clear its result; None if there is no result."""
     if record is None or record.result is None:
         return None
     return msgspec.structs.replace(record, result=None)
 
 
 def completed_fact(settlement: Settlement, now: int) -> Record:
-    """A completed fact's record: it depends on nothing but the settlement, so that a store may
-    write it with no other condition than the token."""
+    """Return the record of a completed fact. It depends only on the settlement, so that a store can
+    write it with the token as the only condition."""
     claim = settlement.claim
     return Record(
         token=settlement.token,
@@ -313,7 +313,7 @@ def completed_fact(settlement: Settlement, now: int) -> Record:
 
 def _complete_state(record: Record, settlement: Settlement, order: int, now: int) -> Record | None:
     if record.done:
-        # Its own completion again. The order may have advanced since, by an unchanged version.
+        # A repetition of its own completion. `order` may be higher since, by an unchanged version.
         return None
     claim = settlement.claim
     tie = order == record.order

@@ -1,4 +1,4 @@
-"""URIs as errors and logs may show them: no secret is repeated, whatever is wrong with the URI."""
+"""URIs as errors and logs may show them: without secrets, even if the URI is misspelt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{0,45}\]?|[\w.-]{0,253})(?::\d{1,5
 _PLAIN: Final = re.compile(
     r"(?:file|memory|sqlite|table):(?!//[^/])[^@?#:\[]{0,200}|[\w.-]{0,200}(?::[\w.]{0,200})?"
 )
-"""Texts that are no address: a name, `module:function`, and a file or a table."""
+"""Texts that are not addresses: a name, `module:function`, a file, a table."""
 
 
 _SECRET: Final = re.compile(r"(?is):.*@|[?&][^=&]*(?:pass|secret|token|key|cred)")
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme, or what stands where it should; empty where that may be a user or a password."""
+    """Return the scheme, or the text in its place; empty if it may be a user or a password."""
     found = _SCHEME.match(uri)
     if found:
         return found[1] if "@" not in uri or found[0].endswith("//") else ""
@@ -33,10 +33,10 @@ def scheme_of(uri: str) -> str:
 
 
 def masked(uri: str) -> str:
-    """The text with its scheme and its host alone, however it is misspelt.
+    """Return the scheme and the host of a URI, also of a misspelt one.
 
-    A password may hold any sign, an @ too, so that beside one not even the host is shown; a path,
-    which may be the secret of a webhook, a query, and a port that is no number never are.
+    A password may contain any character, also an @; so with an @ not even the host is shown. A
+    path, which may be the secret of a webhook, a query, and a port that is no number are not shown.
     """
     plain = _PLAIN.match(uri)
     if plain and "@" not in uri and uri[plain.end() :][:1] in ("", "?", "#"):
@@ -50,19 +50,19 @@ def masked(uri: str) -> str:
 
 
 def may_hold_secret(uri: str) -> bool:
-    """Whether a secret may stand in it: a password before an @, or a field of the query that is
-    named like one."""
+    """Whether the URI may contain a secret: a password before an @, or a field of the query with
+    the name of a secret."""
     from urllib.parse import unquote  # noqa: PLC0415  slow to import, and not every URI needs it
 
     return _SECRET.search(unquote(uri).partition("://")[2] or uri) is not None
 
 
 def split(uri: str) -> SplitResult:
-    """The parts of a URI; ConfigError where it has none, without its text."""
+    """Return the parts of a URI. Raise ConfigError, without the text, if it cannot be split."""
     from urllib.parse import urlsplit  # noqa: PLC0415  slow to import, and not every URI needs it
 
     try:
         return urlsplit(uri)
     except ValueError:
-        """Not raised from here: the parser's own error would carry parts of the text with it."""
-    raise ConfigError(f"{masked(uri)!r} is no URI: look at its brackets")
+        """Not raised from here: the parser's own error has parts of the text."""
+    raise ConfigError(f"{masked(uri)!r} is not a valid URI: check its brackets")

@@ -1,5 +1,5 @@
-"""The end of one run: its settlement, its outcome and its dead letter. `engine` asks for them in
-their order."""
+"""The end of one run: its settlement, its outcome and its dead letter. `engine` decides their
+order."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from eventonce.errors import Reject, Retry
 from eventonce.types import Letter, Outcome, Settlement, Verdict, effect_id
 
 MAX_RESULT: Final = 65_536
-"""Bytes of a handler's result kept for copies: well under every store's limit for one record."""
+"""The most bytes of a result that is kept for copies: every store can hold more in a record."""
 
 LONGEST_BACKOFF: Final = 900_000
 """A quarter of an hour, the longest an SQS message timer can wait."""
 
 REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
-"""The verdicts on a replay that is only reported which would run it, or keep a dead letter."""
+"""The verdicts on which a replay would run or be kept, if it were not only reported."""
 
 
 def followed(run: Run, leader: Run) -> Outcome:
-    """The outcome of a copy in the same batch: as safe to forget as its leader's."""
+    """Return the outcome of a copy in the same batch: acknowledged only if its leader is."""
     led = leader.outcome
     if led.status in ("done", "unguarded", "duplicate"):
         mine, first = run.claim.by, leader.claim.by
@@ -54,7 +54,7 @@ def followed(run: Run, leader: Run) -> Outcome:
 
 
 def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
-    """The outcome of an event whose claim was not granted."""
+    """Return the outcome of an event whose claim was not granted."""
     why = reason(run.claim, verdict)
     if verdict.kind == "run":
         why = run.plan.forgotten or why
@@ -77,19 +77,19 @@ def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
 
 
 def settlement(run: Run) -> Settlement:
-    """The settlement of a run whose handler has finished."""
+    """Return the settlement of a run whose handler has finished."""
     if run.error is None:
         return Settlement(run.claim, run.token, "complete", run.result)
     if run.outcome.status == "dead":
         return Settlement(run.claim, run.token, "bury")
-    # A handler that never began, or that the store or the network failed, made no attempt. Nor did
-    # one whose dead letter has to wait: without another run its error would be known to nobody.
+    # The attempt does not count if the handler never began, if the store or the network failed, or
+    # if the dead letter could not be stored: another run has to bring its error again.
     spared = run.job is None or run.blameless or run.letter_away
     return Settlement(run.claim, run.token, "return" if spared else "release")
 
 
 def done(run: Run) -> Outcome:
-    """The outcome of a run that returned and is settled."""
+    """Return the outcome of a run that returned and is settled."""
     plan = run.plan
     return Outcome(
         plan.event,
@@ -109,8 +109,8 @@ def done(run: Run) -> Outcome:
 
 
 def not_done(run: Run, now: int) -> Outcome:
-    """The outcome of a run that returned, or did not begin, and has no completion of its own, or a
-    doubtful one."""
+    """Return the outcome of a run without a completion: its handler did not begin, its settlement
+    was refused, or it ran unguarded."""
     if run.job is None:
         return again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
@@ -120,7 +120,7 @@ def not_done(run: Run, now: int) -> Outcome:
 
 
 def raised(run: Run, error: Exception, now: int) -> Outcome:
-    """The outcome of a run that raised: another attempt, or a dead letter."""
+    """Return the outcome of a run that raised: another attempt, or a dead letter."""
     text = _text(error)
     if run.plan.rule.redact:
         text = _redacted(text, error, run.plan)
@@ -128,7 +128,7 @@ def raised(run: Run, error: Exception, now: int) -> Outcome:
     attempt = run.attempt
     last = attempt >= run.plan.deliveries
     if run.job is None and not last:
-        # A handler that did not begin is no reason to give up, whichever attempt this was.
+        # A handler that did not begin is no reason to give up, also at the last attempt.
         return again(run, "failed", text, now)
     if isinstance(error, Reject):
         return _made(run, "dead", f"rejected by the handler: {text}", error=error)
@@ -141,17 +141,17 @@ def raised(run: Run, error: Exception, now: int) -> Outcome:
 
 
 def _text(error: Exception) -> str:
-    """The text of an exception, as any store can keep it; some exceptions raise another when
-    asked."""
+    """Return the text of an exception, as any store can keep it; empty if the exception raises
+    another one when it is asked."""
     try:
         return str(error).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
-    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
+    except Exception:  # noqa: BLE001  an exception may have code of the user
         return ""
 
 
 def _redacted(text: str, error: Exception, plan: Plan) -> str:
-    """The text of an exception without what is redacted. It says so, too, where an exception
-    behind the first has the value: the log then leaves the traceback out."""
+    """Return the text of an exception without the redacted values. If only a cause of the exception
+    has such a value, the text says so, and the log leaves the traceback out."""
     from traceback import format_exception  # noqa: PLC0415  slow to import, and few events fail
 
     kept = redaction.without_values(text, plan.event, plan.rule.redact)
@@ -159,7 +159,7 @@ def _redacted(text: str, error: Exception, plan: Plan) -> str:
         return kept
     try:
         traced = "".join(format_exception(error))
-    except Exception:  # noqa: BLE001  a handler's exception is a handler's code
+    except Exception:  # noqa: BLE001  an exception may have code of the user
         traced = ""
     if redaction.without_values(traced, plan.event, plan.rule.redact) == traced:
         return kept
@@ -167,26 +167,26 @@ def _redacted(text: str, error: Exception, plan: Plan) -> str:
 
 
 def backoff(attempt: int) -> int:
-    """Milliseconds before the next attempt: doubling from one second; transports add the jitter."""
+    """Return the milliseconds to the next attempt, doubling from 1000; transports add jitter."""
     return int(min(LONGEST_BACKOFF, 1000 * 2 ** min(attempt - 1, 20)))
 
 
 def finish(run: Run, value: object = None, error: Exception | None = None) -> None:
-    """Note what a handler returned or raised."""
+    """Note the value that a handler returned, or the error that it raised."""
     run.error = error
     if value is not None:
         run.value = value
         run.result, run.note = _kept_for_copies(value)
-    # Last: from here on another thread may settle it as it stands.
+    # Last: from here on another thread may settle the run.
     run.finished = True
 
 
 def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
-    """A result as it is kept, or why it is not: that is noted and not fatal, for the effect has
-    happened, and running it again would be worse."""
+    """Return a result as it is kept, or why it is not kept. A refused result does not fail the run:
+    the effect has happened, and another run would repeat it."""
     try:
         result = msgspec.json.encode(value)
-    except Exception as refused:  # noqa: BLE001  a result may be anything, and run code of its own
+    except Exception as refused:  # noqa: BLE001  a result may be any object, with code of its own
         return None, f"its result is not kept for copies: {refused}"
     if len(result) > MAX_RESULT:
         size = len(result)
@@ -195,23 +195,23 @@ def _kept_for_copies(value: object) -> tuple[bytes | None, str]:
 
 
 def letter_of_refusal(refusal: Refusal, consumer: str, now: int) -> Letter:
-    """The dead letter of something that has no key: the same again, with the headers that are kept
-    of it, is the same letter."""
-    from hashlib import blake2b  # noqa: PLC0415  slow to import, and few events are none
+    """Return the dead letter of input without a key. The same bytes, with the same headers that are
+    kept, give the same dead letter."""
+    from hashlib import blake2b  # noqa: PLC0415  slow to import, and little input is invalid
 
     raw = refusal.raw
     name = blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
-    # Its name is that of the whole: what differs in a redacted value alone is another letter.
+    # The id is a hash of all bytes: input that differs only in a redacted value is another letter.
     event, paths = refusal.outcome.event, refusal.redact
     kept = redaction.kept(event, paths) if paths and event is not None else raw
     return _letter(name, kept, refusal.outcome, consumer, now)
 
 
 def letter_of(run: Run, consumer: str, now: int) -> Letter:
-    """The dead letter of a run that was given up."""
+    """Return the dead letter of a run that was given up."""
     name = effect_id(run.claim)
     if run.claim.order is None and run.claim.digest:
-        # Other content under the same key is another letter, whatever became of the first.
+        # Other content with the same key is another dead letter.
         name += f"-{run.claim.digest.hex()}"
     event, paths = run.plan.event, run.plan.rule.redact
     raw = redaction.kept(event, paths) if paths else envelope.kept(event)
@@ -260,5 +260,5 @@ def _made(
 def again(
     run: Run, status: Status, why: str, retry_at: int, error: BaseException | None = None
 ) -> Outcome:
-    """The outcome of an event that must be delivered again, at that instant or later."""
+    """Return the outcome of an event that must be delivered again, at `retry_at` or later."""
     return msgspec.structs.replace(_made(run, status, why, error=error), retry_at=retry_at)

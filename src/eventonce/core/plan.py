@@ -1,4 +1,4 @@
-"""Plan and run: what shall be done with one event, and what became of it."""
+"""Plan and run: the decision about one event, and its way to the outcome."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Handler = Callable[[Job], Any]
 
 
 class Deadline(NamedTuple):
-    """The moment at which somebody will end this process."""
+    """The moment at which this process will be ended."""
 
     at: float
-    """By the monotonic clock."""
+    """The moment, by the monotonic clock."""
     lease: int
-    """The milliseconds until then: what a fact's lease may last at most."""
+    """The milliseconds until then: the longest lease of a fact."""
     last_start: float
     """When a handler may begin at the latest, by the same clock."""
 
@@ -35,15 +35,15 @@ class Plan(msgspec.Struct, frozen=True, eq=False, gc=False):
     rule: Rule
     claim: Claim
     older: Sequence[Claim] = ()
-    """Claims on the keys that older rules and secrets gave this event."""
+    """Claims on the keys that this event has under older rules and secrets."""
     handler: Handler | None = None
     asynchronous: bool = False
     """Whether the handler must be awaited."""
     forgotten: str = ""
-    """Why nobody can know whether this replayed event took effect, empty where the store can."""
+    """Why it cannot be known whether this replayed event took effect; empty if the store knows."""
     deliveries: float = inf
-    """How often the transport delivers the event at the most: after that many attempts, counted or
-    not, the event is lost unless it is kept."""
+    """The most deliveries of the event by its transport: after that many attempts, counted or not,
+    the event is lost unless it is kept as a dead letter."""
     deadline: Deadline | None = None
     covered: bool = False
     """Whether the first lease lasts until the deadline, and needs no renewal."""
@@ -56,31 +56,31 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, gc=False):
     raw: bytes
     """The bytes that a dead letter keeps of the event."""
     redact: Sequence[str] = ()
-    """The paths of values that it does not keep."""
+    """The paths of values that the dead letter does not keep."""
 
 
 class Run(msgspec.Struct, eq=False):
     """One event between its claim and its outcome.
 
-    A run has one owner at a time, who alone writes to it: the engine, then whoever runs the
-    handler, then whoever settles. `lost` and `renewed` are the gate's.
+    A run has one owner at a time, and only the owner writes to it: the engine, then the slot that
+    runs the handler, then the stage that settles. The gate writes `lost` and `renewed`.
     """
 
     plan: Plan
     claim: Claim
-    """The plan's claim, as it is asked now: a later version of a subject has a nonce of its own."""
+    """The plan's claim; in a batch, a later version of a subject gets another nonce."""
     token: int = 0
     attempt: int = 1
     spared: int = 0
     """Attempts that do not count towards giving up."""
     unguarded: str = ""
-    """Why the handler runs without a token, empty if it has one."""
+    """Why the handler runs without a token; empty if the run has one."""
     shadowed: str = ""
-    """The verdict that would have kept it from running, had its rule no `shadow`."""
+    """The verdict that would prevent the run if the rule had no `shadow`."""
     same_id: bool | None = None
-    """Of a copy: whether the event it is a copy of had the same transport id; None for unknown."""
+    """Of a copy: whether the first event had the same transport id; None for unknown."""
     traced: Handler | None = None
-    """The handler with a span around it, where somebody traces."""
+    """The handler with a span around it, if the batch is traced."""
     job: Job | None = None
     """The job of the handler, once the handler was started."""
     finished: bool = False
@@ -90,32 +90,32 @@ class Run(msgspec.Struct, eq=False):
     note: str = ""
     error: Exception | None = None
     blameless: bool = False
-    """Whether the store or the network, and not the handler, raised the error."""
+    """Whether the attempt does not count: the store, the network or a cancelled caller ended it."""
     letter_away: bool = False
-    """Whether it was given up, and the place of its dead letter could not be reached."""
+    """Whether the event was given up, and the place of its dead letter could not be reached."""
     in_transaction: bool = False
-    """Whether its completion is part of the handler's own transaction: nobody else completes it."""
+    """Whether the completion is part of the handler's own transaction, and of no other call."""
     kept: SettleResult | None = None
     """The result of the settlement, once the store has answered."""
     outcome: Outcome = UNDECIDED
     started: float = 0.0
-    """When its handler began, by the monotonic clock; 0 while it waits."""
+    """When the handler began, by the monotonic clock; 0 while the run waits."""
     took: float = 0.0
-    """Seconds that its handler took."""
+    """Seconds that the handler took."""
     renewed: float = 0.0
     """When the lease was granted or last renewed, by the monotonic clock; 0 while none is held."""
     lost: bool = False
     """Whether a renewal was refused: another run has taken over."""
 
     def start(self) -> Job:
-        """The job for the handler, made when the handler is started."""
+        """Make the job for the handler, when the handler is started."""
         plan = self.plan
         job = Job(plan.event, self.claim, plan.rule.name, self.token, self.attempt, lost=self.lost)
         self.job = job
         return job
 
     def lose(self) -> None:
-        """Another run has taken over; the handler can ask."""
+        """Note that another run has taken over; the handler can read it from its job."""
         self.lost = True
         if self.job is not None:
             self.job.lost = True

@@ -1,6 +1,6 @@
 """The planner: reads events, and finds the handler, the rule and the claim of each.
 
-One place for every way in: `process`, `filter`, `redrive` and everything that only looks.
+One place for every way in: `process`, `filter`, `redrive` and all that read without running.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from eventonce.rules import Ruleset
 from eventonce.types import Claim, Event, Outcome
 
 Incoming = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
-"""An event as people give it: JSON as bytes or text, a decoded object, or an event that was read
-before."""
+"""An event as callers give it: JSON as bytes or text, a decoded object, or an `Event`."""
 
 REDRIVE_ALLOWANCE: Final = 1 << 19
-"""Bytes that a dead letter may have beside its event: its headers, at most 64 KiB, and its
-transport id, which may be one of them. Escaped as JSON each can be twice as long."""
+"""Bytes that a dead letter may have besides its event: the headers, at most 64 KiB, and the
+transport id, which may be one of them. Each can be twice as long when escaped as JSON."""
 
 REDRIVEN: Final = "redrive"
-"""The channel of a dead letter that runs again, whoever runs it."""
+"""The channel of a dead letter that runs again."""
 
-_NOBODY: Final[tuple[Handler | None, bool]] = (None, False)
-"""The route of an event that nobody runs."""
+_NO_ROUTE: Final[tuple[Handler | None, bool]] = (None, False)
+"""The route of an event that is planned but not run."""
 
 
 class Planner:
-    """Plans events by one consumer's rules; knows no store and no clock of its own."""
+    """A planner of events by one consumer's rules; it has no store and no clock of its own."""
 
     def __init__(
         self,
@@ -48,8 +47,8 @@ class Planner:
         *,
         remembers: bool = True,
     ) -> None:
-        """`remembers`: whether the store outlives this run; only then can a replay be older than
-        what is remembered."""
+        """`remembers`: whether the store outlives the process; only then can a replay be older than
+        the records."""
         self.rules = rules
         self.max_bytes = max_bytes
         self._clock = clock
@@ -66,7 +65,7 @@ class Planner:
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> list[Plan | Refusal]:
-        """A plan for each event that a handler takes, a refusal for every other."""
+        """Return a plan for each event that a handler takes, and a refusal for each other."""
         limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
         planned: list[Plan | Refusal] = []
         plan = self.plan
@@ -101,7 +100,7 @@ class Planner:
         return planned
 
     def read(self, incoming: bytes) -> Event:
-        """The event in these bytes, within the limit of one event."""
+        """Read the event in these bytes, within the limit of one event."""
         return envelope.read(incoming, max_bytes=self.max_bytes)
 
     def plan(
@@ -113,7 +112,7 @@ class Planner:
         deadline: Deadline | None = None,
         deliveries: float = inf,
     ) -> Plan | Refusal:
-        """The plan for one event; without a route for somebody who runs no handler."""
+        """Return the plan for one event; without a route, for a caller that runs no handler."""
         try:
             rule, claim = self.rules.plan(event, nonce)
             older: Sequence[Claim] = ()
@@ -121,7 +120,7 @@ class Planner:
                 older = self.rules.also(event, rule, nonce)
         except EnvelopeError as error:
             return self._invalid(event, error)
-        handler, asynchronous = route or _NOBODY
+        handler, asynchronous = route or _NO_ROUTE
         if not (redrive or event.replay or deadline) and deliveries >= claim.attempts:
             return Plan(event, rule, claim, older, handler, asynchronous, "", deliveries)
         lost, covered = "", False
@@ -139,9 +138,9 @@ class Planner:
         if deadline is not None:
             covered = claim.lease >= deadline.lease
             if covered and claim.order is None:
-                # No lease shall outlast a process that is ended: its event would wait for nobody.
-                # A state keeps its rule's lease: an older version waits for a newer one as long as
-                # some of its own leases last, and that must not depend on who asks.
+                # A lease must not outlast the process: its event would wait in vain. A state keeps
+                # its rule's lease: an older version waits for a newer one for some of its own
+                # leases, and that time must not depend on the process that asks.
                 claim = msgspec.structs.replace(claim, lease=max(1, deadline.lease))
         if deliveries < claim.attempts:
             claim = msgspec.structs.replace(claim, attempts=int(deliveries))
@@ -158,15 +157,15 @@ class Planner:
 
 
 def _sealed(letter: bytes) -> Refusal:
-    """The refusal of a dead letter that nobody here can open: it stays as it is."""
+    """Return the refusal of a dead letter that cannot be opened here: it stays as it is."""
     error = SealedError(
-        f"sealed with the key {key_of(letter)!r}, and not opened: look at the sealing_keys"
+        f"sealed with the key {key_of(letter)!r}, and not opened: check the sealing_keys"
     )
     return Refusal(Outcome(None, "failed", str(error), error=error), letter)
 
 
 def as_bytes(incoming: object) -> bytes:
-    """The bytes that a dead letter keeps of an input, whatever the input is."""
+    """Return the bytes that a dead letter keeps of an input of any type."""
     match incoming:
         case Event():
             return envelope.kept(incoming)
@@ -179,5 +178,5 @@ def as_bytes(incoming: object) -> bytes:
         case _:
             try:
                 return msgspec.json.encode(incoming)
-            except Exception:  # noqa: BLE001  it could not be read either; its look is all there is
+            except Exception:  # noqa: BLE001  no JSON can be made of it; its `repr` is all there is
                 return repr(incoming).encode()

@@ -21,20 +21,20 @@ from eventonce.types import (
 
 
 class BatchObserver(Protocol):
-    """Told of the outcomes of a whole batch in one call."""
+    """An observer that gets the outcomes of a whole batch in one call."""
 
     def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
-        """The outcomes, in the order of their events, and the seconds their batch took."""
+        """Take the outcomes, in the order of their events, and the seconds of their batch."""
         ...
 
 
 Observer = Callable[[Outcome, float], None] | BatchObserver
-"""Told of every outcome and the seconds its batch took; what it raises is its own problem."""
+"""An observer gets every outcome and the seconds of its batch; its exceptions are only logged."""
 
 
 class StoreMeter(Protocol):
-    """Makes the calls of the gate to the store, and counts them. The answer, or the exception, is
-    the store's own."""
+    """A meter that makes the gate's calls to the store and counts them. It returns the store's
+    answer, or raises the store's exception."""
 
     def claim(
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim], /
@@ -54,30 +54,30 @@ class StoreMeter(Protocol):
 
 @runtime_checkable
 class Store(Protocol):
-    """The hot path: two verbs, batched and fenced.
+    """The two verbs for events: both take a batch, and both are fenced.
 
-    Guaranteed: each key is judged by `ledger.judge` and `ledger.settle` as if it stood alone and
-    one at a time, whoever else asks at the same moment; an answer that was given is durable to the
-    degree the store's page in the docs says.
-    Not guaranteed: that a batch is one transaction. A failure of one claim is its own verdict of
-    kind `error`; a failure of the call is `StoreUnavailable`, and some of it may have been written:
-    asking again with the same nonces and tokens is always safe.
+    Guaranteed: `ledger.judge` and `ledger.settle` decide about each key atomically, one call at a
+    time, also while others ask for the same key; an answer is as durable as the store's page in the
+    docs says.
+    Not guaranteed: that a batch is one transaction. A failure of one claim is a verdict of kind
+    `error`; a failure of the call is `StoreUnavailable`, and a part of it may have been written.
+    Asking again with the same nonces and tokens is always safe.
     `now` is for tests; without it the store's own clock decides.
     """
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        """Judge each claim, in the order asked; a batch holds each key once."""
+        """Judge each claim, in the order given; a batch has each key once."""
         ...
 
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
-        """Settle each run, in the order given; what is not the latest token's is refused."""
+        """Settle each run, in the order given; a settlement without the latest token is refused."""
         ...
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """How full a store is."""
+    """The number of records and dead letters of a store, and its size."""
 
     records: int
     letters: int
@@ -87,77 +87,77 @@ class Stats(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class StoreAdmin(Protocol):
-    """The calls of the command line to a store, away from the hot path."""
+    """The calls of the command line to a store, which no event waits for."""
 
     def show(self, key: bytes) -> Record | None:
-        """The record of this key, None if there is none or it has expired."""
+        """Return the record of this key; None if there is none or it has expired."""
         ...
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Keep these dead letters; one that is already there under its id is left as it is."""
+        """Keep these dead letters; a dead letter that is already stored under its id stays."""
         ...
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        """All dead letters, oldest first."""
+        """Return all dead letters, oldest first."""
         ...
 
     def letter(self, id: str) -> Letter | None:
-        """One dead letter by its id."""
+        """Return one dead letter by its id."""
         ...
 
     def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
-        """Forget these dead letters, with `before` only those whose `at` is below it; answers how
-        many there were. A redrive may have kept one anew meanwhile, at a later instant."""
+        """Delete these dead letters, with `before` only those whose `at` is below it, because a
+        redrive may have stored one again meanwhile. Return how many were deleted."""
         ...
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
-        """Look at up to `limit` records from where the last sweep stopped; drop what expired."""
+        """Look at up to `limit` records from where the last sweep stopped; delete expired ones."""
         ...
 
     def forget(self, keys: Sequence[bytes]) -> int:
-        """Drop these records whatever they hold; answers how many there were."""
+        """Delete these records, also of running events; return how many there were."""
         ...
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
-        """Drop the results of these records, expired ones too, and nothing else of them: a copy is
-        a duplicate as before. Answers how many had one."""
+        """Delete the results of these records, also of expired ones, and nothing else: a copy is
+        still a duplicate. Return how many had a result."""
         ...
 
     def stats(self) -> Stats:
-        """How full the store is now."""
+        """Return the present numbers of the store."""
         ...
 
     def close(self) -> None:
-        """Let go of files, threads and connections."""
+        """Close files and connections, and end threads."""
         ...
 
 
 class LetterSink(Protocol):
-    """Where the engine puts letters: a store, or a queue."""
+    """The place of the engine's dead letters: a store, or a queue."""
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Keep these dead letters; raises an EventonceError where one of them is not kept."""
+        """Keep these dead letters; raise an EventonceError if one of them is not kept."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at in a store, or around it."""
+    """The result of one check of a store, or of its surroundings."""
 
     what: str
     fix: str = ""
     """The remedy; empty if all is fine."""
     missing: bool = False
-    """Whether the thing does not exist at all."""
+    """Whether the checked thing does not exist."""
     unchecked: bool = False
-    """Whether it could not be looked at: `what` says why, and nothing is known of it."""
+    """Whether the check could not be made: `what` says why."""
 
     @property
     def fine(self) -> bool:
-        """Whether nothing need be done, as far as is known."""
+        """Whether there is nothing to do, as far as is known."""
         return not self.fix
 
     @property
@@ -188,18 +188,18 @@ class StoreNames(Protocol):
 
 @runtime_checkable
 class StoreSchema(Protocol):
-    """A store that must be made before it can be used: a table, a schema."""
+    """A store that must be created before use: a table, a schema."""
 
     def create(self, *, dry_run: bool = False) -> list[str]:
-        """Make what is missing; answers what was done, or with `dry_run` what would be."""
+        """Create the missing parts; return what was done, or with `dry_run` what would be done."""
         ...
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Bring what is older up to date; answers what was done, or would be."""
+        """Bring older parts up to date; return what was done, or would be done."""
         ...
 
     def check(self) -> list[Finding]:
-        """Look whether all is as it must be, permissions too."""
+        """Check that all parts are as they must be, permissions too."""
         ...
 
 
@@ -208,11 +208,11 @@ class Transaction(Protocol):
 
     @property
     def connection(self) -> Any:
-        """The driver's connection; what is written through it commits with the settlement."""
+        """The driver's connection; writes through it commit together with the settlement."""
         ...
 
     def settle(self, settlement: Settlement) -> SettleResult:
-        """Settle within this transaction: it counts only if the transaction commits."""
+        """Settle within this transaction: the settlement counts only if the transaction commits."""
         ...
 
     def failed(self, error: BaseException) -> bool:
@@ -222,7 +222,7 @@ class Transaction(Protocol):
 
 @runtime_checkable
 class Transactional(Protocol):
-    """A store that can complete a run inside a transaction of the caller's."""
+    """A store that can complete a run inside a transaction of the caller."""
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open a transaction; it commits on a normal exit and rolls back on an exception."""
@@ -234,18 +234,18 @@ class AsyncTransactional(Transactional, Protocol):
     """A store with transactions whose driver has asynchronous connections too."""
 
     def async_connection(self, transaction: Any) -> tuple[Any, Callable[[], Awaitable[None]]]:
-        """The connection of an open transaction for a coroutine, and what takes it back: from then
-        on every statement is refused, and the answer is there when nobody awaits one."""
+        """Return the connection of an open transaction for a coroutine, and a function that ends
+        its use: further statements are refused, and its awaitable is done when none is awaited."""
         ...
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """One message of a source: its content, and the names that the source has for it."""
+    """One message of a source: its content, and its ids at the source."""
 
     body: bytes
     receipt: str = ""
     id: str = ""
-    """The transport's own id, which an event that has none goes by."""
+    """The transport's own id, which an event without an id gets."""
     group: str = ""
     """The FIFO group, whose events run one after the other, in their order; empty for none."""
     times: int = 1
@@ -255,22 +255,22 @@ class Delivery(msgspec.Struct, eq=False):
     held: float = 0.0
     """The moment of receipt, or of the last postponement, by the same clock."""
     trace: Mapping[str, str] = NO_HEADERS
-    """The trace context that it came with, by the names that HTTP has for it."""
+    """The trace context of the message, by the names of the HTTP headers."""
 
 
 class Source(Protocol):
-    """Where a worker's events come from.
+    """The source of a worker's events.
 
-    Guaranteed: what was received and not acknowledged comes again, at the latest `hold` seconds
-    after it was received or last postponed. Deliveries of one group come in their order, and none
-    of them while an earlier one is out.
-    Not guaranteed: that what was acknowledged never comes again; it is a copy then.
-    Called by many threads. `SourceUnavailable` means to try again; nothing is lost by it.
+    Guaranteed: a message that was received and not acknowledged comes again, at the latest `hold`
+    seconds after it was received or last postponed. Messages of one group come in their order, and
+    none of them while an earlier one is in flight.
+    Not guaranteed: that an acknowledged message never comes again; it is a copy then.
+    Many threads call the methods. `SourceUnavailable` means: retry; no message is lost.
     """
 
     @property
     def hold(self) -> float:
-        """Seconds a delivery is left to who received it; `inf` for as long as the process lives."""
+        """Seconds for which a message is left to its receiver; `inf` while the process lives."""
         ...
 
     @property
@@ -280,17 +280,17 @@ class Source(Protocol):
         ...
 
     def receive(self, most: int) -> list[Delivery]:
-        """Wait a while for up to so many; none if nothing came."""
+        """Wait a while for up to `most` messages; return an empty list if none came."""
         ...
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """Forget these: they are settled."""
+        """Delete these messages: their events are settled."""
         ...
 
     def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
-        """Bring each again, but not before so many seconds; also how a delivery is kept longer."""
+        """Deliver each again, but not before so many seconds; this also extends `hold`."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...

@@ -26,7 +26,7 @@ NOT_ALONE: Final = "its last run ended with its process, and another such event 
 NOT_STARTED: Final = "not run here: another run took it over while it waited for its turn"
 
 GIVEN_UP: Final = "given up, kept as a dead letter"
-"""The words of the log about such an event, and the words that an alarm looks for."""
+"""The words in the log for a new dead letter, and the words that an alarm looks for."""
 
 GIVEN_UP_BEFORE: Final = "was given up before"
 
@@ -34,7 +34,7 @@ NOT_SETTLED: Final = "was tried and is not settled"
 """The end of the sentence for an event that waits for a newer version of its subject."""
 
 NEVER_SETTLED: Final = "was tried and never settled"
-"""The end of the sentence for an event that such a version keeps from running for good."""
+"""The end of the sentence for an event that can never run because of a newer version."""
 
 SAME_BATCH: Final = "its copy in the same batch is"
 """The beginning of the sentence for a copy whose original is not settled."""
@@ -42,16 +42,16 @@ SAME_BATCH: Final = "its copy in the same batch is"
 REPLAY: Final = "a replay"
 """The beginning of every sentence for an event that was replayed too late."""
 
-TOO_LATE: Final = "not run here: those before it left no time for it before the process must end"
+TOO_LATE: Final = "not run here: the events before it left too little time before the process ends"
 
 
 def given_up_after(attempts: int) -> str:
-    """The beginning of the sentence for an event whose attempts are used up."""
+    """Return the beginning of the sentence for an event whose attempts are used up."""
     return f"given up after {attempts} {'attempt' if attempts == 1 else 'attempts'}"
 
 
 def reason(claim: Claim, verdict: Verdict) -> str:
-    """The sentence for this verdict on this claim."""
+    """Return the sentence for this verdict on this claim."""
     match verdict.kind:
         case "duplicate" if claim.order is None:
             return AGAIN[verdict.same_id]
@@ -65,7 +65,7 @@ def reason(claim: Claim, verdict: Verdict) -> str:
         case "busy" if verdict.order is not None:
             return f"version {verdict.order}, newer than {claim.order}, {NOT_SETTLED}"
         case "busy":
-            return "another run holds it"
+            return "another run holds the lease"
         case "dead" if verdict.order is not None:
             return f"version {verdict.order}, newer than {claim.order}, {NEVER_SETTLED}"
         case "dead" if verdict.attempt:
@@ -92,16 +92,16 @@ def winning_version(said: str) -> int | None:
 
 
 def forgotten(event: Event, claim: Claim, now: int) -> str:
-    """Why nobody can know whether this event, replayed now, took effect; empty where the store can.
+    """Return why it cannot be known whether this replayed event took effect; empty if the store
+    knows.
 
-    A record lives for `remember` from its completion, and nothing is completed before it happened.
-    So what happened later than that has its record still, or never had one. What happened is
-    dated by the envelope or by the event itself, whichever is earlier: a copy published again has
-    a later envelope than the one that took effect.
+    A record lives for `remember` from its completion, which is after the time of the event. So an
+    event younger than `remember` still has its record, or never had one. The time of the event is
+    the earlier of the envelope's and its own: a second publish has a later envelope.
     """
     known = [at for at in (instant(event.time), claim.at) if at and at > 0]
     if not known:
-        return f"{REPLAY} of an event that says no time: {_UNKNOWN}"
+        return f"{REPLAY} of an event that has no time: {_UNKNOWN}"
     happened = min(known)
     if happened > now + AHEAD:
         return f"{REPLAY} of an event whose time has not come yet: {_UNKNOWN}"
@@ -113,8 +113,8 @@ def forgotten(event: Event, claim: Claim, now: int) -> str:
 
 
 AHEAD: Final = 300_000
-"""Milliseconds that a sender's clock may be ahead of ours: one that is further off says nothing of
-when an event happened."""
+"""Milliseconds that a sender's clock may be ahead of ours: the times of a clock that is further
+ahead cannot be used."""
 
 _UNKNOWN: Final = "nobody knows whether it took effect"
 

@@ -1,4 +1,4 @@
-"""Redaction: the values that a rule names are taken out of an event before it is kept."""
+"""Redaction: the values that a rule names are removed from an event before it is stored."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from eventonce.types import Event
 REDACTED: Final = "[redacted]"
 
 SHORTEST: Final = 3
-"""Characters of a value that are looked for in a reason: shorter ones stand in any text."""
+"""The fewest characters of a value that is looked for in a reason: any text has shorter ones."""
 
 MOST_LISTS: Final = 8
-"""Lists within lists that are looked into: what lies deeper is redacted with its list."""
+"""The deepest nesting of lists that is searched: a deeper list is redacted as a whole."""
 
 _WORD: Final = re.compile("[0-9A-Za-z]+")
-"""A part of a value that every spelling of it has."""
+"""A part of a value that is the same in every spelling of the value."""
 
 SHORTEST_NUMBER: Final = 7
-"""Digits of a number that is looked for however its digits are grouped: fewer stand in any text."""
+"""The fewest digits of a number that is looked for in any grouping: any text has shorter ones."""
 
 LONGEST_NUMBER: Final = 24
-"""Digits of a number that is looked for so: longer ones are no numbers of people, and each length
-costs another look at every digit of a text."""
+"""The most digits of such a number: a longer one is no number of a person, and each length costs
+another look at every digit of a text."""
 
 _BETWEEN: Final = r"[\s()./\u2010-\u2015-]"
 """A character that groups the digits of a number."""
 
 _GROUPS: Final = re.compile(rf"\+?[0-9](?:{_BETWEEN}{{0,2}}[0-9])*+")
-"""A number of a text, with all that groups its digits."""
+"""A number in a text, with the characters that group its digits."""
 
 _NUMBER: Final = re.compile(rf"\+?(?:[0-9]|{_BETWEEN})*")
 
@@ -53,18 +53,18 @@ _array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def kept(event: Event, paths: Sequence[str]) -> bytes:
-    """The event as it is kept, with `[redacted]` in the place of what stands at these paths."""
+    """Return the bytes of the event to store, with `[redacted]` for the values at these paths."""
     return envelope.kept(redacted(event, paths))
 
 
 def redacted(event: Event, paths: Sequence[str]) -> Event:
-    """The event with `[redacted]` in the place of what stands at these paths."""
+    """Return the event with `[redacted]` for the values at these paths."""
     edited = detail = bytes(event.detail_raw).strip()
     for steps in _steps(detail, paths):
         edited = _edited(edited, steps)
     if edited == detail:
         return event
-    # Its part in a request is told by its content as it came.
+    # `part` names the event within its request by the original content.
     return msgspec.structs.replace(
         event,
         raw=_replaced(event.raw, detail, edited),
@@ -78,25 +78,25 @@ def redacted(event: Event, paths: Sequence[str]) -> Event:
 
 
 def without_values(text: str, event: Event, paths: Sequence[str]) -> str:
-    """The text with `[redacted]` in the place of the values that stand at these paths."""
+    """Return the text with `[redacted]` for the values that the event has at these paths."""
     detail = bytes(event.detail_raw)
     found = {value for steps in _steps(detail, paths) for value in _values(detail, steps)}
-    # Only those that the text has: an expression of all values of a large event takes a second.
+    # Only values that are in the text: a pattern of all values of a large event takes a second.
     near = (it for it in found if all(word in text for word in _WORD.findall(it)))
     values = {it: re.escape(it) for value in near for it in _spellings(value) if it in text}
     if values:
-        # In one pass, the longest first: what stands for one value is no part of another.
+        # In one pass, the longest first: no value may match within another or in `[redacted]`.
         longest_first = sorted(values, key=len, reverse=True)
         text = re.sub("|".join(map(values.__getitem__, longest_first)), REDACTED, text)
     return _without_numbers(text, found)
 
 
 def _without_numbers(text: str, values: Iterable[str]) -> str:
-    """The text with `[redacted]` in the place of these numbers, however their digits are grouped:
-    `49170123456` is `+49 170 123-456`, too. A number within a longer one counts.
+    """Return the text with `[redacted]` for these numbers in any grouping of their digits:
+    `49170123456` also matches `+49 170 123-456`. A number within a longer one matches.
 
-    The groups of the text are found first, each once: an expression for all numbers of a large
-    event takes seconds, in which nothing else runs.
+    The numbers of the text are found first, each once: a pattern for all numbers of a large event
+    takes seconds, in which no other thread runs.
     """
     bare = (re.sub("[^0-9]", "", it) for it in values if _NUMBER.fullmatch(it))
     numbers = {it for it in bare if SHORTEST_NUMBER <= len(it) <= LONGEST_NUMBER}
@@ -110,7 +110,7 @@ def _without_numbers(text: str, values: Iterable[str]) -> str:
         digits = "".join(group[place] for place in places)
         kept, end, first = [], 0, 0
         while first < len(digits):
-            # At the end of the group a slice is shorter than asked for.
+            # At the end of the group a slice may be shorter.
             parts = (digits[first : first + it] for it in sizes)
             size = next((len(it) for it in parts if it in numbers), 0)
             if size:
@@ -124,8 +124,8 @@ def _without_numbers(text: str, values: Iterable[str]) -> str:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value as exceptions quote it: as it is, as Python, JSON or a URL writes it, or as Python
-    or JSON writes a JSON text with it."""
+    """Return the value in the forms that exceptions quote: unchanged, escaped by Python, JSON or a
+    URL, or as a part of JSON that Python or JSON has escaped."""
     if value.isascii() and value.isalnum():
         return {value}
     from json import dumps  # noqa: PLC0415  slow to import, and few events fail
@@ -144,8 +144,8 @@ def _spellings(value: str) -> set[str]:
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """The text as Python writes it between quotes, in a text or in bytes. It escapes a single quote
-    only beside a double one, which JSON around the text has."""
+    """Yield the text as Python writes it between quotes, as `str` and as `bytes`. Python escapes a
+    single quote only if the text also has a double one, as JSON around the text has."""
     for written in (text, f'"{text}'):
         start = len(written) - len(text) + 1
         yield repr(written)[start:-1]
@@ -154,7 +154,7 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def arrival(one: Arrived, rules: Ruleset) -> Arrived:
-    """The arrival of an event as a tap may keep it. What is no event has no rule, and stays."""
+    """Return an arrival as a tap may store it. Input that is no event has no rule, and stays."""
     if not rules.redacts:
         return one
     parts = [one.body] if isinstance(one.body, Event) else envelope.parts(one.body)
@@ -168,7 +168,7 @@ def arrival(one: Arrived, rules: Ruleset) -> Arrived:
 
 
 def _by_rule(part: Any, rules: Ruleset) -> Event | None:
-    """The event redacted; None where its rule redacts nothing, or it is none."""
+    """Return the redacted event; None if its rule redacts nothing, or if it is no event."""
     try:
         event = envelope.read(part, max_bytes=sys.maxsize)
     except EnvelopeError:
@@ -185,8 +185,8 @@ def _steps(detail: bytes, paths: Sequence[str]) -> Iterator[Steps]:
 
 
 def _edited(value: bytes, steps: Steps, lists: int = MOST_LISTS) -> bytes:
-    """The JSON with the value at these steps redacted, in each item of a list; all else stays as it
-    was written."""
+    """Return the JSON with the value at these steps redacted, in each item of a list; the rest
+    stays as it was written."""
     value = value.strip()
     if not steps:
         return value if value == b"null" else bytes(_VALUE)
@@ -201,14 +201,14 @@ def _edited(value: bytes, steps: Steps, lists: int = MOST_LISTS) -> bytes:
         if not lists:
             return bytes(_VALUE)
         return _encode([msgspec.Raw(_edited(bytes(item), steps, lists - 1)) for item in found])
-    # A relay put the JSON into a string.
+    # A relay may have put the JSON into a string.
     text = _json_in(value)
     edited = text if text is None else _edited(text, steps)
     return value if edited is None or edited == text else _encode(edited.decode())
 
 
 def _values(value: bytes, steps: Steps) -> Iterator[str]:
-    """The texts that stand at these steps, as a person would write them."""
+    """Yield the values at these steps, as plain text."""
     waiting = [(value, steps)]
     while waiting:
         value, steps = waiting.pop()
@@ -235,12 +235,12 @@ def _values(value: bytes, steps: Steps) -> Iterator[str]:
 
 def _is_content(name: str) -> bool:
     """Whether the name of a field within a redacted object may be a value itself, such as a number
-    or a person's name. A programmer's word, such as `firstName`, says what is missing or wrong."""
+    or a person's name. An identifier, such as `firstName`, is none, and a reason may need it."""
     return len(name) >= SHORTEST and not (name.isascii() and name.isidentifier())
 
 
 def _written(value: bytes) -> set[str]:
-    """The texts of a string or a number, as it was written and as Python writes it."""
+    """Return the texts of a string or a number, as the event and as Python write it."""
     texts = {_text_of(value)}
     if value.startswith(b'"'):
         texts.add(value[1:-1].decode(errors="replace"))
@@ -254,7 +254,7 @@ def _written(value: bytes) -> set[str]:
 
 
 def _items(value: bytes) -> list[msgspec.Raw] | None:
-    """The items of an array; None for anything else."""
+    """Return the items of an array; None for any other value."""
     try:
         return _array(value)
     except (ValueError, RecursionError):
@@ -262,7 +262,7 @@ def _items(value: bytes) -> list[msgspec.Raw] | None:
 
 
 def _text_of(value: bytes) -> str:
-    """A string, or a number as it was written."""
+    """Return the text of a string, or a number as it was written."""
     try:
         return string(msgspec.Raw(value)) or value.decode()
     except ValueError:
@@ -270,7 +270,7 @@ def _text_of(value: bytes) -> str:
 
 
 def _json_in(value: bytes) -> bytes | None:
-    """The JSON object or array that a string holds, without the spaces around it."""
+    """Return the JSON object or array in a string, without the spaces around it."""
     if not value.startswith(b'"'):
         return None
     text = _text_of(value).strip().encode("utf-8", "surrogatepass")
@@ -278,9 +278,9 @@ def _json_in(value: bytes) -> bytes | None:
 
 
 def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) -> bytes:
-    """The JSON with the old detail replaced by the new one. These bytes are an object with a name
-    in it, which no string of JSON can hold as it is; where a relay put it into a string, it is
-    looked for there."""
+    """Return the JSON with the old detail replaced by the new one. The detail is an object with at
+    least one field, so its bytes cannot be within a JSON string; if a relay put the detail into a
+    string, the string is decoded first."""
     if old in value:
         return _as_read(value.replace(old, new))
     if not layers:
@@ -296,7 +296,7 @@ def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) ->
 
 
 def _as_read(value: bytes) -> bytes:
-    """The object with the last of the members of one name, which is the one that was read: another
-    may have the value, too."""
+    """Return the object with only the last of several members of one name, which is the one that
+    was read: an earlier one may still have the redacted value."""
     fields = fields_or_none(value)
     return value if fields is None else _encode(fields)

@@ -1,5 +1,5 @@
-"""Which handler an event runs: globs over event types, the first registered that matches, or the
-one for all that no glob takes; and what becomes of an event that no handler takes."""
+"""The routes from event types to handlers: the first registered glob that matches, or the handler
+for all other types; and the outcome of an event that no handler takes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from eventonce.rules.rule import glob
 from eventonce.types import Event, Outcome
 
 SHOWN: Final = 200
-"""Characters of a type or an id in a sentence: a sender may make them as long as an event."""
+"""The most characters of a type or an id in a sentence: a sender may send very long ones."""
 
 KNOWN_TYPES: Final = 4096
-"""Event types whose handler is remembered; a source that invents types must not fill the memory."""
+"""The most event types in the cache: a source that invents types must not fill the memory."""
 
 
 class Route(NamedTuple):
@@ -41,7 +41,7 @@ class Routes:
         return bool(self._registered) or self._fallback is not None
 
     def add(self, pattern: str, handler: Handler) -> None:
-        """Send the types this glob matches to this handler, unless an earlier one takes them."""
+        """Send the types that this glob matches to this handler, unless an earlier glob matches."""
         self._add(glob(pattern), handler)
 
     def _add(self, types: re.Pattern[str], handler: Handler) -> None:
@@ -51,18 +51,18 @@ class Routes:
         self.asynchronous |= route.asynchronous
 
     def wrapped(self, around: Callable[[Handler], Handler]) -> Routes:
-        """The same routes with something around every handler."""
+        """Return the same routes with `around` applied to every handler."""
         routes = Routes()
         for types, route in self._registered:
             routes._add(types, around(route.handler))
         if self._fallback is not None:
-            # Given to the constructor, None of an `around` that returns nothing is no handler.
+            # Not through the constructor, which accepts None: `route_to` refuses None.
             routes._fallback = route_to(around(self._fallback.handler))
             routes.asynchronous |= routes._fallback.asynchronous
         return routes
 
     def of(self, type: str) -> Route | None:
-        """The route of this event type, None if nobody takes it."""
+        """Return the route of this event type; None if no handler takes it."""
         known = self._known
         if type not in known:
             if len(known) >= KNOWN_TYPES:
@@ -73,7 +73,7 @@ class Routes:
 
 
 def is_async(handler: Handler) -> bool:
-    """Whether calling this handler gives something to await."""
+    """Whether a call of this handler returns an awaitable."""
     if _is_plain(handler):
         return bool(handler.__code__.co_flags & _COROUTINE)
     from inspect import iscoroutinefunction  # noqa: PLC0415  slow to import, and seldom needed
@@ -82,7 +82,7 @@ def is_async(handler: Handler) -> bool:
 
 
 def is_generator(handler: Handler) -> bool:
-    """Whether calling this handler runs nothing of it yet."""
+    """Whether this handler is a generator function, whose call runs none of its code."""
     if _is_plain(handler):
         return bool(handler.__code__.co_flags & (_GENERATOR | _ASYNC_GENERATOR))
     from inspect import isasyncgenfunction, isgeneratorfunction  # noqa: PLC0415  likewise
@@ -91,23 +91,23 @@ def is_generator(handler: Handler) -> bool:
 
 
 def _called(handler: Handler) -> tuple[object, object]:
-    """The objects that may be the function: the handler, or the `__call__` of its class."""
-    return handler, getattr(handler, "__call__", None)  # noqa: B004  its kind is asked
+    """Return the objects that may be the function: the handler, or the `__call__` of its class."""
+    return handler, getattr(handler, "__call__", None)  # noqa: B004  `callable` is not enough
 
 
 def _is_plain(handler: object) -> TypeGuard[FunctionType]:
-    """Whether the handler is a function, and nobody marked it as something else."""
+    """Whether the handler is a function without attributes, which may mark it as a coroutine."""
     return type(handler) is FunctionType and not handler.__dict__
 
 
 _GENERATOR: Final = 0x20
 _COROUTINE: Final = 0x80
 _ASYNC_GENERATOR: Final = 0x200
-"""Flags of a function, as Python's compiler sets them; `inspect` names them."""
+"""Flags that Python's compiler sets on a function; `inspect` has names for them."""
 
 
 def route_to(handler: Handler) -> Route:
-    """The route to this handler; raises where it is none."""
+    """Return the route to this handler; raise if the object cannot be a handler."""
     if not callable(handler):
         raise ConfigError(f"expected a handler, a function that takes a job, not {handler!r}")
     if is_generator(handler):
@@ -116,10 +116,10 @@ def route_to(handler: Handler) -> Route:
 
 
 def ignored(event: Event) -> Outcome:
-    """The outcome of an event that no handler takes, unless a policy says otherwise.
+    """Return the outcome of an event that no handler takes, unless a policy says otherwise.
 
-    Nobody chose not to handle an object without a type. It may be anything: so it is no event, and
-    is kept.
+    An object without a type may be anything, and no pattern can have left it out on purpose: so it
+    is invalid, and is kept as a dead letter.
     """
     if event.type:
         reason = f"no handler takes events of type {event.type[:SHOWN]!r}"

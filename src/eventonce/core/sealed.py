@@ -1,4 +1,4 @@
-"""Sealed bytes, as far as everybody can read them: that they are sealed, and with which key.
+"""The readable part of sealed bytes: that they are sealed, and with which key.
 
 `eventonce.privacy` seals and opens.
 """
@@ -13,11 +13,11 @@ MARK: Final = b"\0eo1"
 """The beginning of sealed bytes, and the version of their form. No JSON begins like this."""
 
 SEALED: Final = "sealed with the key "
-"""The beginning of the reason of a sealed dead letter, for those who have no key."""
+"""The beginning of the reason of a sealed dead letter, for readers who have no key."""
 
 
 def key_of(content: bytes) -> str:
-    """The id of the key that seals these bytes; empty if they are not sealed."""
+    """Return the id of the key that seals these bytes; empty if they are not sealed."""
     if not content.startswith(MARK):
         return ""
     start = len(MARK) + 1
@@ -27,6 +27,6 @@ def key_of(content: bytes) -> str:
 
 
 def key_of_letter(letter: Letter) -> str:
-    """The same for a dead letter. Anybody may have sent an event that looks sealed: that one has
-    another reason."""
+    """Return the same for a dead letter. Anybody may send an event that looks sealed; its dead
+    letter has another reason."""
     return key_of(letter.event) if letter.reason.startswith(SEALED) else ""

@@ -1,4 +1,4 @@
-"""Statuses: what each says about an event, in one table that every way in and out reads."""
+"""Statuses, and the meaning of each, in one table for every way in and out."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Meaning(NamedTuple):
     http: int
     """The HTTP status of a response for this event alone."""
     acknowledged: bool = True
-    """Whether the transport may forget the event; every other one must come again."""
+    """Whether the transport may forget the event; otherwise the event must come again."""
     dead_letter: bool = False
-    """Whether the whole event is kept as a dead letter: nobody will deliver it again."""
+    """Whether the whole event is kept as a dead letter: the transport will not deliver it again."""
     ran: bool = False
-    """Whether a handler was called, so that the time it took says something about handlers."""
+    """Whether a handler was called, so that the time of the event counts for handlers."""
     copy: bool = False
-    """Whether the event was dropped as a copy, or as older than what was applied."""
+    """Whether the event was dropped as a copy, or as an older or unchanged version."""
     effective: bool = False
-    """Whether the effect has happened: a dead letter of the event has nothing left to say."""
+    """Whether the effect has happened: a dead letter of the event can be deleted."""
     usual: bool = False
-    """Whether the status belongs to an ordinary day; the others are warnings in a log."""
+    """Whether the status is normal; the others are warnings in a log."""
 
 
 MEANINGS: Final[Mapping[Status, Meaning]] = {
@@ -56,8 +56,8 @@ MEANINGS: Final[Mapping[Status, Meaning]] = {
     "invalid": Meaning(400, dead_letter=True),
 }
 """EventBridge's API destinations send again after 401, 407, 409, 429 and 5xx, and most webhooks
-after 429 and 5xx at least: so 429 and 503 are for what must come again, copies are a success, and a
-conflict, whose dead letter is kept, is no 409."""
+after 429 and 5xx at least. So 429 and 503 are for events that must come again, copies are a
+success, and a conflict, whose dead letter is kept, is not a 409."""
 
 ACKNOWLEDGED: Final = frozenset[str](name for name, says in MEANINGS.items() if says.acknowledged)
 DEAD_LETTERS: Final = frozenset[str](name for name, says in MEANINGS.items() if says.dead_letter)
