@@ -1,6 +1,6 @@
-"""The worker: takes events from a source, many at a time, and gives each back or acknowledges it.
+"""The worker: receives events from a source, many at a time, and acknowledges or postpones each.
 
-It knows the source by its port alone; `cli.run` puts queue, consumer and worker together.
+The worker knows the source only by its protocol; `cli.run` connects queue, consumer and worker.
 """
 
 from eventonce.worker.worker import ExitReport, Worker, WorkerSettings

@@ -1,4 +1,5 @@
-"""The acknowledgement buffer: settled events are acknowledged, the others postponed, by tens."""
+"""The acknowledgement buffer: acknowledges settled events and postpones the others, ten in a
+request."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from eventonce.worker.inflight import BATCH, Inflight
 from eventonce.worker.threads import TICK, Threads
 
 LINGER: Final = 0.1
-"""Seconds that a few events wait for others to fill their request."""
+"""Seconds that a request which is not full waits for more events."""
 
 log = logging.getLogger("eventonce.worker")
 
 
 class AckBuffer:
-    """The events that the source must be told of; kept while the source is away."""
+    """The events to acknowledge or to postpone at the source; kept while the source is away."""
 
     def __init__(self, source: Source, inflight: Inflight, queue: Availability) -> None:
         self._source = source
@@ -47,8 +48,8 @@ class AckBuffer:
             self._notify(len(self._later), len(self._later) - before)
 
     def send_until_stopped(self, threads: Threads) -> None:
-        """Send requests until the threads are stopping: a full one at once, others after a
-        moment."""
+        """Send requests until the threads are stopping: a full one at once, others after
+        `LINGER`."""
         while not threads.stopping:
             with self._some:
                 if not self._some.wait_for(self._any, TICK):
@@ -57,8 +58,8 @@ class AckBuffer:
             threads.sleep(self.send())
 
     def send(self) -> float:
-        """Tell the source everything; the seconds to wait before the next try, if the source is
-        away."""
+        """Send all requests that wait. Return the seconds to wait before the next try, if the
+        source is away."""
         while True:
             with self._some:
                 settled, later = self._settled[:BATCH], self._later[:BATCH]
@@ -81,14 +82,13 @@ class AckBuffer:
                     self._later += later
                 return self._queue.failed(error)
             except EventonceError as error:
-                # A refusal for good: another try would be in vain, and the events come again
-                # anyway.
+                # A permanent refusal: a retry would not help, and the events come again anyway.
                 log.warning("%s", error)
                 self._inflight.gone([*settled, *(one for one, _ in later)])
             self._queue.answered()
 
     def _notify(self, many: int, more: int) -> None:
-        """Wake a sender for the first event, and for the one that makes a request full."""
+        """Wake a sender for the first event, and for the event that makes a request full."""
         before = many - more
         if more and (not before or before < BATCH <= many):
             self._some.notify()

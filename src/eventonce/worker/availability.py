@@ -1,4 +1,4 @@
-"""Whether the queue and the store answer, and the pauses while one of them does not."""
+"""The availability of the queue and of the store, and the pauses while one of them is away."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from eventonce.stores.probe import PROBE, write_trial
 from eventonce.worker.threads import TICK, Threads
 
 SHORTEST_PAUSE: Final = 1.0
-"""Seconds before the next try: a service that throttles wants no less."""
+"""The shortest seconds before the next try, for a service that throttles."""
 
 LONGEST_PAUSE: Final = 30.0
-"""Seconds between tries: a queue or a store that is back is noticed that soon."""
+"""The longest seconds between two tries: the end of an outage is noticed within this time."""
 
 log = logging.getLogger("eventonce.worker")
 
 
 class Availability:
-    """The last answer of a queue or a store; the log tells of an outage as it begins, seldom while
-    it lasts, and as it ends."""
+    """The last answer of a queue or a store. An outage is logged when it begins, seldom while it
+    lasts, and when it ends."""
 
     def __init__(
         self, name: str, *, lately: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`lately`: seconds after which an answer proves nothing any more."""
+        """`lately`: seconds for which an answer counts as recent."""
         self.name = name
         self._lately = lately
         self._clock = clock
@@ -61,14 +61,14 @@ class Availability:
                 log.info("%s answers again, after %.0f s", self.name, lasted)
 
     def heard(self) -> None:
-        """Note an answer that may have cost no write, such as one about a copy: a store that is
-        full gives it too, so it ends no outage."""
+        """Note an answer without a write, such as that about a copy. It does not end an outage,
+        because a store that is full also gives it."""
         if not self.away:
             self.answered_at = self._clock()
 
     def failed(self, error: Exception) -> float:
-        """Note a failure; the seconds of the next pause: as long again as the outage has lasted, so
-        that the number of threads that ask does not matter."""
+        """Note a failure, and return the seconds of the next pause: as long as the outage has
+        lasted. So the number of threads that ask does not matter."""
         with self._lock:
             self._error, tells = error, self._outage.tells()
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, self._outage.lasts))
@@ -98,9 +98,8 @@ class Availability:
 def look_after(
     store: Store, threads: Threads, availability: Availability, silence: float, key: bytes
 ) -> None:
-    """Probe the store after each silence of so many seconds, until the threads are stopping. An
-    outage ends with a write under this key, and a silence with any answer, because a write costs
-    more."""
+    """Probe the store after each silence of so many seconds, until the threads are stopping. During
+    an outage the probe is a write under this key; otherwise it is a read, which costs less."""
     pause = 0.0
     while not threads.sleep(pause):
         if availability.away:
@@ -112,7 +111,7 @@ def look_after(
 
 
 def probe(store: Store, availability: Availability, key: bytes) -> None:
-    """Look whether the store takes a write, before the work begins."""
+    """Check that the store accepts a write, before the work begins."""
     _noted(partial(write_trial, store, key), availability)
 
 
@@ -123,7 +122,7 @@ def _look(store: Store) -> None:
 
 
 def _noted(ask: Callable[[], None], availability: Availability) -> float:
-    """Ask the store, and note how it went; the seconds until the next probe."""
+    """Ask the store, and note whether it answered. Return the seconds until the next probe."""
     try:
         ask()
     except StoreMismatch:

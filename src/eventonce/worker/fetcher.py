@@ -14,7 +14,8 @@ from eventonce.worker.threads import ENDED, TICK, Threads
 
 
 class Fetcher:
-    """Several receivers; while few events come, only the first asks, because each request costs."""
+    """Several receivers. While no events come, only the first sends requests, because each request
+    costs."""
 
     def __init__(
         self,
@@ -25,7 +26,7 @@ class Fetcher:
         store: Availability,
         begin: Callable[[Sequence[Delivery]], None],
     ) -> None:
-        """`begin` is given the events that may begin."""
+        """`begin` gets the events that may begin."""
         self._source = source
         self._inflight = inflight
         self._threads = threads
@@ -37,8 +38,7 @@ class Fetcher:
     def first(self) -> None:
         """Receive until the threads are stopping, or the source has ended."""
         while not self._threads.stopping:
-            # In this order: an event that comes again is with the source before it leaves the
-            # buffer.
+            # In this order: a postponed event is at the source again before it leaves the buffer.
             if self._inflight.empty and self._source.ended:
                 self._threads.release()
                 self._threads.tell(ENDED)
@@ -53,8 +53,8 @@ class Fetcher:
 
     def _receive(self) -> None:
         if self._store.away:
-            # A received event could only be postponed, and would be a delivery closer to the
-            # queue's own limit.
+            # A received event could only be postponed, and each delivery counts towards the limit
+            # of the queue.
             self._threads.sleep(TICK)
             return
         reserved = self._inflight.reserve(BATCH, TICK)
@@ -66,7 +66,7 @@ class Fetcher:
         except EventonceError as error:
             if not isinstance(error, SourceUnavailable) and not self._queue.known:
                 raise
-            # Rights, credentials and keys that were good once may be so again.
+            # Permissions, credentials and keys that worked before may work again.
             pause = self._queue.failed(error)
         finally:
             if not kept:
@@ -75,7 +75,7 @@ class Fetcher:
             self._threads.sleep(pause)
 
     def _bring(self, reserved: int) -> bool:
-        """Receive, and put it into the buffer, or give it back if that is closed now."""
+        """Receive events and put them into the buffer; postpone them if the buffer is closed."""
         received = self._source.receive(reserved)
         self._queue.answered()
         if received:
@@ -86,7 +86,7 @@ class Fetcher:
         if begun is not None:
             self._begin(begun)
             return True
-        # If that fails they come again all the same, only later.
+        # If this fails, the events still come again, only later.
         with suppress(EventonceError):
             self._source.postpone([(one, 0.0) for one in received])
         return False

@@ -20,13 +20,13 @@ PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
 METRICS: Final = "/metrics"
 
 SLOWEST: Final = 5.0
-"""Seconds a client may take to ask: probes are not slow, and threads not free."""
+"""Seconds that a client may take to send its request: a slow one holds a thread."""
 
 State = Callable[[], dict[str, Any]]
 
 
 def address(said: str, setting: str = "health") -> tuple[str, int]:
-    """`HOST:PORT`, or a port alone: on loopback then."""
+    """Parse `HOST:PORT`, or a port alone, which is one of the loopback interface."""
     host, _, port = said.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(
@@ -37,7 +37,7 @@ def address(said: str, setting: str = "health") -> tuple[str, int]:
 
 @contextmanager
 def listening(said: str, state: State, scrape: Scrape | None = None) -> Iterator[int]:
-    """Answer on this address until the block is left; gives the port. `scrape` is for /metrics."""
+    """Answer on this address until the block ends; yield the port. `scrape` is for /metrics."""
 
     class Requests(BaseHTTPRequestHandler):
         timeout = SLOWEST
@@ -60,7 +60,7 @@ def listening(said: str, state: State, scrape: Scrape | None = None) -> Iterator
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Not into the worker's log: probes ask every few seconds."""
+            """Log nothing: a health check comes every few seconds."""
 
     host, port = address(said)
     try:

@@ -13,29 +13,28 @@ from eventonce.runtime.fifo import Groups
 from eventonce.worker.threads import ASLEEP
 
 BATCH: Final = 10
-"""Messages of one request: SQS gives and takes no more."""
+"""The most messages of one request to SQS."""
 
 SOON: Final = 1.0
-"""Seconds within which a received event should begin: its visibility runs meanwhile."""
+"""Seconds within which a received event should begin: its visibility timeout runs meanwhile."""
 
 AHEAD: Final = 20
-"""Events received ahead for each receiver, when handlers are quick: the two requests of ten that
-come in while the ten before them are worked on."""
+"""Events received ahead for each receiver, when handlers are quick: two requests of ten, which
+arrive while the ten events before them are processed."""
 
 MOST_LEAVING: Final = 200
 """Events that may wait for their acknowledgement before no more are received."""
 
 FADE: Final = 0.8
-"""The share of the slowest time that is left after each quicker event: one slow event makes the
-worker careful for some twenty more."""
+"""The factor for the slowest time after each quicker event: after one slow event the worker
+receives less ahead for about twenty events."""
 
 
 class Inflight:
-    """A bounded buffer: as many events as there are slots, and more only where handlers are
-    quick."""
+    """A bounded buffer: as many events as there are slots, and more only if handlers are quick."""
 
     def __init__(self, concurrency: int, receivers: int, *, asynchronous: bool) -> None:
-        """`asynchronous`: whether handlers run on a loop, where no slot bounds them."""
+        """`asynchronous`: whether handlers run on a loop, where slots do not limit them."""
         self._concurrency = concurrency
         self._ahead = 0 if asynchronous else AHEAD * receivers
         self._slowest: float | None = None
@@ -66,7 +65,7 @@ class Inflight:
         self._slowest = max(seconds, (self._slowest or 0.0) * FADE)
 
     def reserve(self, most: int, within: float) -> int:
-        """Wait for room, and reserve it: the number of events that may be received now. The caller
+        """Wait for room and reserve it; return how many events may be received now. The caller
         fills the room with `put`, or gives it back with `forgo`."""
         with self._lock:
             if not self._room.wait_for(lambda: not self._closed and self._free() > 0, within):
@@ -76,8 +75,8 @@ class Inflight:
             return reserved
 
     def put(self, reserved: int, received: Sequence[Delivery]) -> list[Delivery] | None:
-        """Fill reserved room; the events that may begin now, one of each FIFO group. None if the
-        buffer is closed, and the events must be postponed."""
+        """Fill reserved room; return the events that may begin now, one of each FIFO group. None if
+        the buffer is closed, and the caller must postpone the events."""
         with self._lock:
             if self._closed:
                 return None
@@ -94,7 +93,7 @@ class Inflight:
             self._room.notify_all()
 
     def acknowledged(self, one: Delivery) -> list[Delivery]:
-        """Note that the event is settled; the next event of its FIFO group, which may begin now."""
+        """Note that the event is settled; return the next event of its FIFO group, to begin now."""
         with self._lock:
             groups = self._held[id(one)][1]
             groups.settled(one)
@@ -103,8 +102,8 @@ class Inflight:
             return [] if self._closed else groups.take(1)
 
     def postponed(self, one: Delivery) -> list[Delivery]:
-        """Note that the event comes again; the event, and those behind it in its FIFO group, which
-        must not overtake it."""
+        """Note that the event comes again; return it with the events behind it in its FIFO group,
+        which must not overtake it."""
         with self._lock:
             behind = self._behind(one)
             self._leaving.update(map(id, [one, *behind]))
@@ -112,7 +111,7 @@ class Inflight:
             return [one, *behind]
 
     def gone(self, deliveries: Iterable[Delivery]) -> None:
-        """Forget events that the source has acknowledged or postponed."""
+        """Remove events that are acknowledged or postponed at the source."""
         with self._lock:
             for one in deliveries:
                 self._held.pop(id(one), None)
@@ -120,7 +119,8 @@ class Inflight:
             self._room.notify_all()
 
     def received_before(self, before: float) -> list[Delivery]:
-        """The events in work that were received, or last kept invisible, before this moment."""
+        """Return the events in work whose visibility began, or was last renewed, before this
+        moment."""
         with self._lock:
             return [
                 one
@@ -129,7 +129,7 @@ class Inflight:
             ]
 
     def close(self) -> list[Delivery]:
-        """Take no more events; those whose turn in their FIFO group has not come."""
+        """Take no more events; return those that still wait for an earlier one of their group."""
         with self._lock:
             self._closed = True
             self._room.notify_all()
@@ -144,12 +144,12 @@ class Inflight:
             return waiting
 
     def drained(self, within: float) -> list[Delivery]:
-        """Wait until nothing is in flight; the events that are still in work when the time is
-        over."""
+        """Wait until nothing is in flight; return the events that are still in work at the end of
+        the time."""
         end = time.monotonic() + within
         with self._lock:
             while (self._held or self._reserved) and (left := end - time.monotonic()) > 0:
-                # The second signal, too, is for the thread that waits here.
+                # In short steps, because this thread must also run the handler of a second signal.
                 self._room.wait(min(left, ASLEEP))
             return [self._held[number][0] for number in self._held.keys() - self._leaving]
 
@@ -165,7 +165,7 @@ class Inflight:
         return self._limit() - (len(self._held) - len(self._leaving)) - self._reserved
 
     def _limit(self) -> int:
-        """The number of events that may be in work, or begin soon."""
+        """Return the number of events that may be in work, or begin soon."""
         if self._slowest is None or not self._ahead:
             return self._concurrency
         soon = self._concurrency * SOON / max(self._slowest, 1e-6)

@@ -1,4 +1,4 @@
-"""The threads of a worker, watched: if one of them dies, the worker is told."""
+"""The threads of a worker: if one of them dies, the main thread learns of it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 TICK: Final = 1.0
-"""Seconds after which a thread that waits looks whether it is still needed."""
+"""Seconds after which a waiting thread checks whether it is still needed."""
 
 
 class Died(NamedTuple):
-    """The news that a thread ended which should have gone on."""
+    """The news that a thread has ended before it should."""
 
     name: str
     error: BaseException
 
 
 class Asked(NamedTuple):
-    """The news that the worker shall end: by a signal, or because the source has no more events."""
+    """The news that the worker must end: by a signal, or because the source has no more events."""
 
     why: str
 
@@ -30,25 +30,25 @@ News = Died | Asked
 ENDED: Final = Asked("the source has ended")
 
 ASLEEP: Final = 1.0
-"""Seconds the main thread may sleep at a time. The system may hand a signal to any thread, such as
-one that just started; Python runs its handler in the main thread, and does not wake that for it."""
+"""Seconds that the main thread sleeps at a time. The system may deliver a signal to any thread;
+Python runs the signal handler in the main thread, and does not wake the main thread for it."""
 
 
 class Threads:
     """The threads, and the news that the main thread waits for."""
 
     def __init__(self) -> None:
-        # Not an Event: a signal handler may interrupt the very thread that waits, with the event's
-        # lock in its hand. This queue is made to be put to from there.
+        # Not an Event: a signal handler may interrupt the thread that waits while it holds the
+        # event's lock. `SimpleQueue.put` is safe in a signal handler.
         self._news: SimpleQueue[News] = SimpleQueue()
         self._stopping = threading.Event()
         self._released = False
         self.broken = False
-        """Whether a thread died that should have gone on."""
+        """Whether a thread died before it should end."""
 
     @property
     def stopping(self) -> bool:
-        """Whether the threads shall come to an end."""
+        """Whether the threads must end."""
         return self._stopping.is_set()
 
     def start(self, name: str, work: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Threads:
                 if self._released:
                     return
                 raise RuntimeError(f"{name} ended by itself")
-            except BaseException as error:  # noqa: BLE001  whatever ends a thread is news
+            except BaseException as error:  # noqa: BLE001  any end of a thread is news
                 self.broken = True
                 self._news.put(Died(name, error))
 
@@ -77,13 +77,13 @@ class Threads:
                 return self._news.get(timeout=ASLEEP)
 
     def release(self) -> None:
-        """Let a thread end when it has nothing more to do."""
+        """Allow threads to end when they have nothing more to do."""
         self._released = True
 
     def stop(self) -> None:
-        """Let all threads come to an end."""
+        """Let all threads end."""
         self._stopping.set()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep, and wake early if the threads are stopping; whether they are."""
+        """Sleep, and wake early if the threads are stopping; return whether they are."""
         return self._stopping.wait(seconds)

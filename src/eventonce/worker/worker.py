@@ -1,4 +1,4 @@
-"""The worker: puts fetcher, in-flight buffer, stages and acknowledgement buffer together."""
+"""The worker, made of fetcher, in-flight buffer, stages and acknowledgement buffer."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ from eventonce.worker.inflight import BATCH, Inflight
 from eventonce.worker.threads import Asked, Died, Threads
 
 LATELY: Final = 60.0
-"""Seconds: a long poll takes twenty, and is answered even if nothing came."""
+"""Seconds for which an answer of the queue is recent: a long poll without messages takes twenty."""
 
 PROBED: Final = 10.0
-"""Seconds of silence after which the store is asked whether it is there."""
+"""Seconds of silence after which the store is probed."""
 
 AFTER_US: Final = 2.0
 """Seconds after which an unfinished event may come to another worker: this worker has ended by
 then, and its handler with it."""
 
 PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between tries to settle an event that has run, half a minute in all: a queue lets a
-worker keep the event, and to run it again would be worse than to wait for the store."""
+"""Seconds between tries to settle an event that has run, half a minute in all: the queue lets the
+worker keep the event, and a second run would be worse than a wait for the store."""
 
 SHARE: Final = 4
 """Renewals of an event's visibility within one visibility timeout: two of the four may fail."""
 
 SPREAD: Final = 0.5
-"""The share of a pause that chance may add to it."""
+"""The largest random addition to a pause, as a share of the pause."""
 
 AWAY: Final = (StoreUnavailable, StoreMismatch)
 """The errors that are about the whole store, not about one event."""
@@ -83,12 +83,12 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
 
 class ExitReport(msgspec.Struct, frozen=True):
-    """How a worker ended."""
+    """The end of a worker: its unfinished events, and the error."""
 
     unfinished: int = 0
     """Events still in work when the time to drain was over: they are freed, and come again."""
     error: BaseException | None = None
-    """The reason of the end, where nobody asked for it."""
+    """The reason of an end that was not asked for."""
     unhandled: int = 0
     """Events that no handler takes and that failed for it; they stay in the files of their
     source."""
@@ -136,7 +136,7 @@ class Worker:
         return ExitReport(self._drain(), news.error)
 
     def stop(self, why: str = "asked to") -> None:
-        """End after the events in work; safe in a signal handler."""
+        """End after the events in work are finished; safe in a signal handler."""
         self._threads.tell(Asked(why))
 
     def in_flight(self) -> int:
@@ -152,7 +152,7 @@ class Worker:
         now = time.monotonic()
         overdue = sum(is_overdue(run, now) for run in running)
         stuck = overdue >= self._settings.concurrency
-        # While the buffer is full the queue is not asked, and its silence says nothing.
+        # While the buffer is full the queue is not asked, so its silence is no failure.
         answers = queue.fine or (queue.known and not queue.away and self._inflight.full)
         return {
             "live": live,
@@ -209,9 +209,9 @@ class Worker:
         except StoreError as error:
             self._store.failed(error)
         except Exception:
-            # One event with an unforeseen error must not stop all others; it comes again, more and
-            # more slowly, until its queue gives it up.
-            log.exception("an event could not be processed, it comes again")
+            # An unexpected error of one event must not stop the others. The event comes again,
+            # after longer and longer pauses, until its queue gives it up.
+            log.exception("an event could not be processed; it comes again")
         if seconds == 0.0:
             following = self._inflight.acknowledged(one)
             self._acks.acknowledge(one)
@@ -222,15 +222,15 @@ class Worker:
         self._acks.postpone(self._inflight.postponed(one), later)
 
     def _delay(self, ticket: Ticket, outcome: Outcome, one: Delivery) -> float:
-        """Seconds until an event may come again, 0 if it is acknowledged; notes what its outcome
-        tells of store and handler."""
+        """Return the seconds until an event may come again, 0 if it is acknowledged. Also note the
+        answer of the store and the time of the handler."""
         for run in ticket.runs:
             if run.started and outcome.status in RAN:
                 self._inflight.learn(run.took)
-        # A dead letter that waits for its queue, or for its key, says nothing of the store.
+        # A dead letter whose queue or sealing key is away says nothing about the store.
         if (outcome.ack or outcome.key) and not any(run.letter_away for run in ticket.runs):
             error = outcome.error
-            # One event that the store cannot hold must not keep all others waiting.
+            # Only errors of the whole store: an event that the store refuses must not delay others.
             if isinstance(error, AWAY) and not outcome.ack:
                 self._store.failed(error)
             elif outcome.key:
@@ -247,10 +247,10 @@ class Worker:
         return delay_of(outcome, one.times)
 
     def _hold(self) -> None:
-        """Renew the visibility of events in flight, so that they come to no other worker.
+        """Renew the visibility of events in flight, so that no other worker receives them.
 
-        The gate renews their leases in the store meanwhile: a run that outlives one of the two is
-        still guarded by the other.
+        The gate renews their leases in the store: if one of the two renewals fails, the other still
+        guards the run.
         """
         share = self._source.hold / SHARE
         while not self._threads.sleep(share):
@@ -268,8 +268,8 @@ class Worker:
                     one.held = now
 
     def _drain(self) -> int:
-        """Postpone events that were not begun, wait for the others, free those that do not
-        finish."""
+        """Postpone the events that were not begun, wait for the others, and free those that do not
+        finish in time. Return their number."""
         self._draining = True
         self._threads.release()
         end = time.monotonic() + self._settings.drain
@@ -284,7 +284,7 @@ class Worker:
         return len(unfinished)
 
     def _abandon(self, unfinished: list[Delivery]) -> None:
-        log.warning("%d events are not finished: freed, they come again", len(unfinished))
+        log.warning("%d events are not finished: they are freed and come again", len(unfinished))
         with suppress(EventonceError):
             self._source.postpone([(one, AFTER_US) for one in unfinished])
         with suppress(EventonceError):
@@ -296,38 +296,38 @@ NOT_BEGUN: Final = 1e-9
 
 
 def _incoming(delivery: Delivery) -> bytes | Event:
-    """The event of a delivery, under the transport's id if it has none of its own; invalid bytes
-    stay as they are, and the consumer makes a dead letter of them."""
+    """Return the event of a delivery, with the transport's id if it has none of its own. Invalid
+    bytes stay as they are, and the consumer makes a dead letter of them."""
     try:
-        # The limit is the consumer's own, which holds every event to it.
+        # No limit here: the consumer checks the size of every event.
         event = envelope.read(delivery.body, max_bytes=maxsize)
     except EnvelopeError:
         return delivery.body
-    # Nobody else has it yet.
+    # The event is new, so changing it is safe.
     msgspec.structs.force_setattr(event, "receives", delivery.times)
     if delivery.trace and not event.trace:
         msgspec.structs.force_setattr(event, "trace", delivery.trace)
     if event.id.strip() and event.form != "cxone":
         return event
-    # An id that stands in the event itself may be an entity's: the transport's comes before it.
+    # An id inside the event may be the id of an entity, so the transport's id has priority.
     return msgspec.structs.replace(event, id=delivery.id or event.id, delivery=delivery.receipt)
 
 
 def delay_of(outcome: Outcome, times: int) -> float:
-    """Seconds until an event that came so many times may come again."""
+    """Return the seconds until an event that was delivered so many times may come again."""
     if outcome.retry_at is None:
         return _pause(backoff(times))
     after = outcome.retry_at - time.time() * 1000
     if isinstance(outcome.error, EventonceError):
         # No attempt was counted, so the pause grows with the number of deliveries.
         after = max(after, backoff(times))
-    # Events that failed together shall not come together; a lease ends at its own moment.
+    # Events that failed together should not come again together; leases have different ends.
     spread = SPREAD if outcome.status == "failed" else 0.0
     return _pause(after, spread)
 
 
 def _pause(milliseconds: float, spread: float = SPREAD) -> float:
-    """A pause of at least so long, in whole seconds as queues count them, and somewhat more by
-    chance. Never 0, however far the store's clock is from this one."""
+    """Return a pause of at least so long, in whole seconds as queues count them, with a random
+    addition. Never 0, even if the store's clock is far from this one."""
     seconds = max(1.0, milliseconds / 1000)
     return math.ceil(seconds) + int(seconds * spread * random.random() + random.random())
