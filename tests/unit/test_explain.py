@@ -122,7 +122,7 @@ def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (HASHED.replace("[[rule]]", "[[rules]]"), "rules.toml:2: rules: expected nothing but"),
+        (HASHED.replace("[[rule]]", "[[rules]]"), "rules.toml:2: rules: expected only"),
         (f'secrets = ["of sixteen bytes."]{HASHED}', "rules.toml:1: secrets: belongs to a whole"),
         ("", "there is no [[rule]] in it"),
     ],

@@ -81,7 +81,7 @@ def test_an_expression_is_read(text: str, tree: Expression) -> None:
         ('time(detail.a, "us")', '"s", "ms" or "iso"'),
         ("floor(detail.a)", "expected ','"),
         ('floor(detail.a, "1y")', "expected a duration"),
-        ('floor(detail.a, "0s")', "round to nothing"),
+        ('floor(detail.a, "0s")', "must be greater than 0"),
         ("max()", "expected a name"),
         ("max(detail.a, hash(detail.b))", "expected a path, or one of time, floor and max"),
         ("time(topic(1))", "expected a path, or one of time, floor and max"),

@@ -134,5 +134,5 @@ def test_of_the_usual_event_only_what_is_asked_for_is_decoded(
     places = places_for([parse_path("body.a"), parse_path("detail.t"), parse_path("id")])
     usual = b'{"t": 5, "eventBody": {"a": 1}}'
     assert extractor(tuple(places))(Event(b"{}", usual, id="i")) == (1, 5, "i")
-    with pytest.raises(EnvelopeError, match="cannot be unpacked"):
+    with pytest.raises(EnvelopeError, match="cannot be decoded"):
         extractor(tuple(places))(Event(b"{}", usual.replace(b"eventBody", b"body"), id="i"))

@@ -167,7 +167,7 @@ def test_without_a_transport_id_a_hole_is_invalid_or_runs_at_every_delivery() ->
     one = order({"n": 1})
     assert statuses([Rule(name="r", key="detail.id", missing="id")], [one]) == ["invalid"]
     assert statuses([Rule(name="r", key="detail.id", missing="run")], [one] * 3) == ["done"] * 3
-    with pytest.raises(EnvelopeError, match="no transport id to go by instead"):
+    with pytest.raises(EnvelopeError, match="no transport id to use instead"):
         ruleset(key="detail.id", missing="id").plan(read(one), 1)
 
 

@@ -103,14 +103,14 @@ OWN = '[[rule]]\nname = "r"\nkey = ["id"]\n'
     [
         (
             '[[rules]]\nname = "r"\nkey = ["id"]\n',
-            "f:1: rules: expected nothing but [[rule]] tables",
+            "f:1: rules: expected only [[rule]] tables",
         ),
         ('[[rules]]\nname = "r"\n', "(did you mean 'rule'?)"),
         (f'presets = ["auto"]\n{OWN}', "f:1: presets: belongs to a whole eventonce.toml"),
         (f'secrets = ["x"]\n{OWN}', "f:1: secrets: belongs to a whole eventonce.toml"),
         (f'{OWN}[override]\nremember = "1d"\n', "f:4: override: belongs to a whole eventonce.toml"),
         (f'store = "memory:"\n{OWN}', "--config, or in Python use eventonce.config.load(path)"),
-        (f"colour = 1\n{OWN}", "f:1: colour: expected nothing but [[rule]] tables"),
+        (f"colour = 1\n{OWN}", "f:1: colour: expected only [[rule]] tables"),
         ("", "f:1: there is no [[rule]] in it"),
         ("rule = []", "there is no [[rule]] in it"),
     ],

@@ -1,4 +1,4 @@
-"""From an `Event` to its claim: rules as people write them, compiled to what they read."""
+"""The rules, as people write them, compiled to functions from an `Event` to its claim."""
 
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.rule import Match, Rule

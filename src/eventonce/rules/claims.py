@@ -1,5 +1,5 @@
-"""From the parts of a key to the claim: a rule compiled with one list of parts, and the function
-that makes its claims.
+"""The claims of a rule: the rule compiled with one list of parts, and the function that makes its
+claims.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ FALLBACKS: Final[dict[Missing, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
     "id": (("id", ("source?", "id", "hash(detail)")),),
     "run": (("id", ("source?", "id", "hash(detail)")), ("run", ())),
 }
-"""The keys of an event with a hole in its own, in the order they are tried. Its content is the body
-alone, as the rest changes with every publish; beside the id it is the whole detail, since some call
-`id` what is an entity's, and the source, within which a CloudEvent's id is unique. The last has no
-parts at all: no delivery is a copy of another."""
+"""The keys of an event whose own key has a missing part, in the order they are tried. `hash` takes
+the body alone, because the rest changes with every publish. `id` also takes the whole detail,
+because some sources send the id of an entity as `id`, and the source, within which the id of a
+CloudEvent is unique. `run` has no parts: no delivery is a copy of another."""
 
 _WHOLE: Final = 16
 _AFTER_TIME: Final = 13
-"""Bytes of a key's digest: of the whole key, and of one that begins with its time."""
+"""Bytes of the digest: of a key that is only a digest, and of a key that begins with a time."""
 
 Hashes = Callable[..., Callable[[], blake2b]]
 Claimer = Callable[[Event, int], Claim]
-"""Makes an event's claim, under this nonce; raises Incomplete where the key has a hole."""
+"""Makes an event's claim with this nonce; raises Incomplete if a part of the key is missing."""
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A rule compiled with one list of parts: its own, an older one, or that of last resort."""
+    """A rule compiled with one list of parts: its own, an older one, or a fallback."""
 
     rule: Rule
     kind: Kind
@@ -86,36 +86,36 @@ class Key(msgspec.Struct, frozen=True):
     extract: Extract
     parts: tuple[Part, ...]
     plain: bool
-    """Whether each part is a value as it stands in the event, if that is a text or an integer."""
+    """Whether each part is a value of the event, unchanged if it is a text or an integer."""
     pick: Callable[[Values], Sequence[Any]] | None
-    """All parts at once; of a plain key, before a closer look. None where the values are they."""
+    """Makes all parts at once, of a plain key unchecked. None if the values are the parts."""
     at: Callable[[Values], int | None] | None
     at_place: int | None
-    """The index of the time among the values, if it can be taken from there as it is."""
+    """The index of the time among the values, if the time is a value of the event."""
     order: Callable[[Values], int] | None
     content: tuple[Part, ...]
-    """The parts that tell the version of a state, or verify a fact."""
+    """The parts whose digest names the version of a state, or verifies a fact."""
     prefixed: bool
     """Whether the key begins with the fact's own time."""
     shared: bool
-    """Whether all events of one HTTP request may have this key: their part then joins it."""
+    """Whether all events of one HTTP request may have this key: then `event.part` is added."""
     sparse: bool
-    """Whether every part may say nothing at all."""
+    """Whether every part may be empty."""
 
 
 def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
-    """The rule with these as the parts of its key."""
+    """Compile the rule with these parts as its key."""
     trees = tuple(parse(text) for text in texts)
     own = kind in ("fact", "state")
     order = parse(rule.order) if rule.order and own else None
-    # A time that is missing is missed, but makes no event invalid.
+    # A missing time does not make the event invalid.
     at = made_optional(parse(rule.at)) if rule.at and own else None
     content = content_trees(rule) if own or kind == "hash" else ()
     ignored = tuple(parse_path(text) for text in rule.ignore)
     places = places_for([*trees, *content, *(tree for tree in (order, at) if tree)], ignored)
     parts = tuple(part(tree, places, ignored) for tree in trees)
     prefixed = kind == "fact" and at is not None and _is_settled_by(at, trees)
-    # A rule that has nothing to go by instead takes whatever stands there.
+    # A rule without a fallback key accepts any value.
     strict = rule.missing != "invalid"
     numbers = [places[tree.root, tree.steps] for tree in trees if isinstance(tree, Path)]
     plain = len(numbers) == len(trees)
@@ -139,7 +139,7 @@ def compiled(rule: Rule, texts: Sequence[str], kind: Kind) -> Key:
 
 
 def together(parts: Sequence[Part]) -> Callable[[Values], Sequence[Any]]:
-    """One function that makes all these parts in one call."""
+    """Return one function that makes all these parts in one call."""
     return lambda values: [part(values) for part in parts]
 
 
@@ -152,7 +152,7 @@ def _picker(numbers: Sequence[int], count: int) -> Callable[[Values], Sequence[A
 
 
 def content_trees(rule: Rule) -> tuple[Expression, ...]:
-    """The expressions that tell the versions of a state apart, or verify a fact."""
+    """Return the expressions that tell the versions of a state apart, or verify a fact."""
     if rule.kind == "state":
         return tuple(parse(text) for text in rule.state or ("hash(body)",))
     texts = ("body",) if rule.verify is True else rule.verify or ()
@@ -160,7 +160,7 @@ def content_trees(rule: Rule) -> tuple[Expression, ...]:
 
 
 def _is_settled_by(at: Expression, key: Sequence[Expression]) -> bool:
-    """Whether events with this key all have this instant, so that it may stand in the key."""
+    """Whether all events with this key have the same instant, so that the key may begin with it."""
     if at in (made_optional(part) for part in key):
         return True
     plain = {(part.root, part.steps) for part in key if isinstance(part, Path)}
@@ -168,7 +168,7 @@ def _is_settled_by(at: Expression, key: Sequence[Expression]) -> bool:
 
 
 def _is_shared(key: Sequence[Expression]) -> bool:
-    """Whether nothing in this key is one event's own: headers belong to a request."""
+    """Whether the key reads headers, and besides them only source, type and organisation."""
     read = [path for tree in key for path in paths(tree)]
     return any(path.root == "headers" for path in read) and all(
         path.root == "headers" or (path.root == "event" and path.steps[0] not in ("id", "time"))
@@ -177,8 +177,8 @@ def _is_shared(key: Sequence[Expression]) -> bool:
 
 
 def _order(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Values], int]:
-    """The place in a history. A strict one is never a time that no event has, such as the year 1:
-    it would make the newest version the oldest."""
+    """Return the function for the order of a version. A strict one refuses a time that no event
+    has, such as the year 1: it would make the newest version the oldest."""
     first, as_time = paths(tree)[0], isinstance(tree, Time)
 
     def order(values: Values) -> int:
@@ -203,7 +203,7 @@ def _order(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Value
 
 
 def _as_time(tree: Expression, value: Any) -> str:
-    """The advice where a number with a fraction, which is no version, may be a time."""
+    """Return advice if a number with a fraction, which is no version, may be a time."""
     at = instant(value)
     if at is None or not isinstance(tree, Path):
         return ""
@@ -213,8 +213,8 @@ def _as_time(tree: Expression, value: Any) -> str:
 
 
 def _at(tree: Expression, value_of: Part, *, strict: bool) -> Callable[[Values], int | None]:
-    """The event's own time, None where it has none. A strict one is part of the key, and a value
-    that is no time leaves a hole there: the same text every day proves no copy."""
+    """Return the function for the event's own time, which may be None. A strict time is part of the
+    key, and any other value is a missing part: the same text every day does not prove a copy."""
     form, first = form_of(tree), paths(tree)[0]
 
     def at(values: Values) -> int | None:
@@ -251,19 +251,19 @@ class Keyring(msgspec.Struct, frozen=True):
     """The secret as BLAKE2b takes it, empty for none."""
     digest: Hasher
     by: Hasher | None
-    """None without a secret: nothing is hidden then, and a checksum is quicker."""
+    """None without a secret: then there is nothing to hide, and a checksum is quicker."""
     deliveries: Iterator[int]
-    """Numbers for deliveries that have no name."""
+    """Numbers for deliveries that have no id."""
 
 
 def keyring(secret: bytes = b"") -> Keyring:
-    """The functions of this secret."""
+    """Return the hashers of this secret."""
     by = hasher(4, secret) if secret else None
     return Keyring(secret=key_of(secret), digest=hasher(8, secret), by=by, deliveries=count())
 
 
 def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
-    """The function that makes the claims of this key, for events of this one's kind."""
+    """Return the function that makes the claims of this key, for events of the kind of `event`."""
     make = _always if key.kind == "run" else _by_parts
     claim = make(key, _hashes(key, consumer, event, keyring), keyring)
     keep = key.rule.keep_result
@@ -274,7 +274,7 @@ def claimer(key: Key, consumer: str, event: Event, keyring: Keyring) -> Claimer:
 
 
 def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
-    # Names that are looked up here are not looked up for every event.
+    # Local names, because an attribute lookup for every event costs time.
     extract, plain, pick = key.extract, key.plain, key.pick
     prefixed, shared = key.prefixed, key.shared
     at_of, at_place, order_of, sparse = key.at, key.at_place, key.order, key.sparse
@@ -297,14 +297,14 @@ def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
                         continue
                 elif type(value) is int:
                     continue
-                # Whether this one may be a part, only its expression knows.
+                # Only the expression knows whether this value may be a part.
                 parts = look_closely(values)
                 break
         at = None if at_place is None else values[at_place]
         if at_of is not None and not (type(at) is int and EARLIEST_EVENT <= at <= LATEST_EVENT):
             at = at_of(values)
         if prefixed and at is not None:
-            # Copies agree on the fact's own time, and keys of one moment lie together in a B-tree.
+            # Copies have the same time, and keys of one moment are neighbours in a B-tree.
             start, hash_ = (at // 1000 & 0xFFFFFF).to_bytes(3), after_time()
         else:
             start, hash_ = b"", whole()
@@ -339,9 +339,9 @@ def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
 
 
 def _always(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
-    """Claims that no other delivery shares, so that each runs: nothing tells this event from
-    another. A source that brings a delivery again by itself gives it a name, by which its attempts
-    are counted. The key never comes again, so it is not remembered for longer than a run lasts.
+    """Return a function whose claims never share a key, so that each delivery runs: the event has
+    no part for a key. A source that delivers again by itself gives the delivery an id, by which its
+    attempts are counted. The key never comes again, so it is remembered for a lease at the most.
     """
     whole, deliveries = fresh(_WHOLE), keyring.deliveries
     lease, remember, attempts, sliding = _terms(key.rule)
@@ -355,30 +355,30 @@ def _always(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
 
 
 def _hashes(key: Key, consumer: str, event: Event, keyring: Keyring) -> Hashes:
-    """Hashes, by size and replay, that have taken in everything of a key but its parts: consumer,
-    organisation and type. A scope stands in a list, and so is no type's name.
+    """Return a function that makes hashes, by size and replay, which already contain consumer,
+    organisation and type. A scope is in a list, so that it differs from every type.
 
-    All this is the same for all events of a kind, so it goes in once, as BLAKE2b's personalisation,
-    which is made to tell uses apart.
+    These values are the same for all events of a kind, so they are hashed once, into BLAKE2b's
+    personalisation, which is meant to separate uses.
     """
     scope = key.rule.scope if key.kind in ("fact", "state") else ""
     header = (FORMAT, key.kind, consumer, event.org, [scope] if scope else event.type)
 
     def fresh(size: int, replay: str = "") -> Callable[[], blake2b]:
         person = content_hash(encode((*header, replay)))
-        # Copying a state is quicker than making one.
+        # Copying a hash is quicker than making one.
         return blake2b(digest_size=size, key=keyring.secret, person=person).copy
 
     return fresh
 
 
 def _terms(rule: Rule) -> tuple[int, int, int, bool]:
-    """The terms of every claim of a rule, as plain integers: some stores take no others."""
+    """Return the terms of every claim of a rule, as plain `int`: some stores accept only these."""
     return int(rule.lease), int(rule.remember), rule.attempts, rule.sliding
 
 
 def _refuse_empty(key: Key, parts: Sequence[Any]) -> None:
-    """A key that says nothing would be shared by every event of its type."""
+    """Refuse a key without any value: every event of the type would share it."""
     if all(is_empty(part) or part == [] or _is_empty_hash(part) for part in parts):
         raise Incomplete(paths(key.trees[0])[0], "is empty, and so is the whole key")
 

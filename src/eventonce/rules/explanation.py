@@ -15,8 +15,8 @@ from eventonce.rules.parts import Incomplete, Part, Tree, Values, kind_of, missi
 from eventonce.types import Claim, Event
 
 Strength = Literal["business key", "transport id", "content and time", "content", "none"]
-"""The proof that an event is a copy: its subject, as the event itself says; the id that its
-transport gave it; its whole content, with or without a time in it; or no proof."""
+"""The proof that an event is a copy: the event's own business key; the id that its transport gave
+it; its whole content, with or without a time in it; or no proof."""
 
 
 class PartFound(msgspec.Struct, frozen=True):
@@ -33,14 +33,14 @@ class Explanation(msgspec.Struct, frozen=True):
     rule: str
     kind: Literal["fact", "state"]
     type: str
-    """As the organisation, a part of every key: events of two types are never the same, unless the
-    rule has a scope."""
+    """The event type. Like the organisation it is part of every key: events of two types are never
+    the same, unless the rule has a scope."""
     org: str
     parts: tuple[PartFound, ...]
     key: bytes | None
     strength: Strength
     remember: float
-    """Seconds for which a copy is known as one; 0 where nothing tells a copy."""
+    """Seconds for which a copy is recognised; 0 if copies cannot be recognised."""
     subject: str = ""
     """Of a state, the values of the parts in one text, as the history has it."""
     order: int | None = None
@@ -48,26 +48,26 @@ class Explanation(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """The parts that the event lacks, each with the reason; empty if it has a key."""
     lacking: tuple[str, ...] = ()
-    """The parts that the event lacks, where `missing` gives it another key, or none."""
+    """The parts that the event lacks, if `missing` of the rule gives it another key, or none."""
     scope: str = ""
-    """The word that stands in the key in place of the type."""
+    """The word in the key in place of the type."""
     replay: str = ""
-    """The replay that brought it, where the rule makes that a part of the key."""
+    """The replay that brought the event, if the rule makes it a part of the key."""
 
 
 class Complaint(NamedTuple):
-    """One part that keeps an event from having a key."""
+    """One missing part, because of which an event has no key."""
 
     said: str
     value: str
-    """The value, for those who may see it; empty if there is none."""
+    """The value, for readers who may see it; empty if there is none."""
     absent: bool
-    """Whether the part is absent; else its value is of no use."""
+    """Whether the part is absent; otherwise its value cannot be used."""
 
 
 def explanation(key: Key, own: Key, claim: Claim | None, event: Event) -> Explanation:
-    """The explanation of an event by this key, the rule's own or that of last resort; no claim
-    where the values did not suffice."""
+    """Explain an event by this key, the rule's own or a fallback; without a claim if a part is
+    missing."""
     rule = key.rule
     values = key.extract(event)
     lacking = () if claim and key is own else complaints(own, event)
@@ -106,7 +106,7 @@ def subject_text(key: Key, values: Values) -> str:
 
 
 def complaints(key: Key, event: Event) -> Iterator[Complaint]:
-    """Everything that keeps the event from having this key."""
+    """Yield every missing part, because of which the event does not have this key."""
     asked: list[tuple[str, Part]] = list(zip(key.texts, key.parts, strict=True))
     if key.order:
         asked.append((key.rule.order, key.order))
@@ -130,21 +130,21 @@ def complaints(key: Key, event: Event) -> Iterator[Complaint]:
 
 
 def refusal(key: Key, event: Event) -> str:
-    """All missing parts in one line, with advice for the rule's author where one is absent."""
+    """Return all missing parts in one line, with advice for the rule's author if one is absent."""
     found = list(complaints(key, event))
     said = "; ".join(complaint.said for complaint in found)
     if not any(complaint.absent for complaint in found):
         return said
     if key.rule.missing == "id":
-        return f"{said}, and it has no transport id to go by instead"
+        return f"{said}, and it has no transport id to use instead"
     return (
-        f'{said} (write a part that may be absent with "?"; missing = "id" goes by the transport '
-        "id instead)"
+        f'{said} (write a part that may be absent with "?"; missing = "id" uses the transport id '
+        "instead)"
     )
 
 
 def _obstacle(event: Event, incomplete: Incomplete) -> str:
-    """Why the path leads nowhere."""
+    """Return why the event has no value at the path."""
     root, steps = incomplete.path.root, incomplete.path.steps
     value = Tree(event).value
     if root not in ("event", "headers"):
@@ -162,7 +162,7 @@ def _short(value: Any) -> str:
 
 
 def _strength(key: Key, parts: Sequence[PartFound]) -> Strength:
-    """The strength of this key, by the parts that the event has."""
+    """Return the strength of this key, by the parts that the event has."""
     if key.kind == "run":
         return "none"
     at = {(path.root, path.steps) for path in paths(parse(key.rule.at))} if key.rule.at else set()
@@ -182,7 +182,7 @@ def _strength(key: Key, parts: Sequence[PartFound]) -> Strength:
 
 
 def _place(tree: Expression) -> tuple[Root, tuple[str, ...]]:
-    """The place of the first value of a part; all headers count as one place."""
+    """Return the place of the first value of a part; all headers count as one place."""
     path = paths(tree)[0]
     return path.root, () if path.root == "headers" else path.steps
 

@@ -1,6 +1,6 @@
-"""The text of a key part to a tree: dotted paths, and a handful of functions over them.
+"""The parser of key parts: the text of dotted paths, and of a few functions over them, to a tree.
 
-`parts` finds the values of the paths in an event, and computes what the trees say.
+`parts` finds the values of the paths in an event, and evaluates the trees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eventonce.rules.instants import duration
 Root = Literal["detail", "body", "envelope", "headers", "event"]
 
 EVENT_NAMES: Final = ("id", "source", "type", "time", "org")
-"""The names of values that the envelope reader found, in whichever form the event came."""
+"""The names of the values that the envelope reader finds in every form of event."""
 
 TIME_FORMS: Final = ("s", "ms", "iso")
 
@@ -30,7 +30,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class Hash(msgspec.Struct, frozen=True):
-    """The canonical hash of whatever JSON value stands there."""
+    """The canonical hash of the JSON value at a path."""
 
     of: Path
 
@@ -51,28 +51,28 @@ class Time(msgspec.Struct, frozen=True):
 
 
 class Max(msgspec.Struct, frozen=True):
-    """The largest of those that are there; times are compared as instants."""
+    """The largest of the values that the event has; times are compared as instants."""
 
     of: tuple[Moment, ...]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """Where a value stands in an item of a list."""
+    """The place of a value in an item of a list."""
 
     steps: tuple[str, ...]
     optional: bool = False
 
 
 class Each(msgspec.Struct, frozen=True):
-    """The named fields of every item of a list, sorted, so that the list's own order is nothing."""
+    """The named fields of every item of a list, sorted: the order of the list does not matter."""
 
     of: Path
     fields: tuple[Field, ...] = ()
-    """None where the items are single values themselves."""
+    """Empty if the items are single values themselves."""
 
 
 Moment = Path | Time | Max
-"""An expression that may be a time, or any other place in a history."""
+"""An expression that may be a time, or another order of a version."""
 
 Expression = Path | Hash | Topic | Time | Max | Each
 
@@ -91,7 +91,7 @@ _EXPECTED: Final = (
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """The tree of one expression; ValueError says what is wrong with it."""
+    """Return the tree of one expression; the ValueError of a wrong one says what is wrong."""
     parser = _Parser(text)
     tree = parser.expression()
     parser.end()
@@ -100,7 +100,7 @@ def parse(text: str) -> Expression:
 
 @lru_cache(maxsize=4096)
 def parse_path(text: str) -> Path:
-    """The path this text is, which may be a whole root such as `detail`."""
+    """Return the path in this text, which may be a whole root such as `detail`."""
     parser = _Parser(text)
     path = parser.path()
     parser.end()
@@ -108,7 +108,7 @@ def parse_path(text: str) -> Path:
 
 
 def paths(tree: Expression) -> tuple[Path, ...]:
-    """Every path the expression reads, in the order it is written."""
+    """Return every path that the expression reads, in the order of the text."""
     match tree:
         case Path():
             return (tree,)
@@ -119,7 +119,7 @@ def paths(tree: Expression) -> tuple[Path, ...]:
 
 
 class _Parser:
-    """The tokens of one text, and how far they were read."""
+    """The tokens of one text, and the position of the parser."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -265,12 +265,12 @@ class _Parser:
         except ValueError as error:
             raise self.wrong(str(error)) from None
         if not width:
-            raise self.wrong("cannot round to nothing")
+            raise self.wrong("the width must be greater than 0")
         return width
 
 
 def made_optional(tree: T) -> T:
-    """The same expression, absent where what it reads is."""
+    """Return the same expression, absent if the value that it reads is absent."""
     if isinstance(tree, Path):
         return msgspec.structs.replace(tree, optional=True)
     if isinstance(tree, Max):

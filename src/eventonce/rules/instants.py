@@ -23,25 +23,25 @@ SECONDS_BELOW: Final = 10**11
 """A number below this is read as seconds, to the year 5138; others as milliseconds, from 1973."""
 
 _LIMIT: Final = 2**53
-"""Milliseconds beyond this would be rounded where stores count in doubles; nothing happens then."""
+"""The limit in milliseconds: stores that count in doubles would round a higher number."""
 
 EARLIEST_EVENT: Final = 946_684_800_000
 LATEST_EVENT: Final = 253_370_764_799_999
-"""From the year 2000 to 9998. What lies outside is no time of an event: software writes 1970, the
-year 1 or 9999 where it knows none, and a small number is a counter."""
+"""The years 2000 to 9998. Any other time is not that of an event: software writes 1970, the year 1
+or 9999 if it has no time, and a small number is a counter."""
 
 LATEST: Final = 253_402_300_799_999
-"""The end of the year 9999, and of what a calendar can show."""
+"""The end of the year 9999, and of Python's calendar."""
 
 MAX_DURATION: Final = 36_500 * _UNITS["d"]
-"""A hundred years: more is a slip of the pen, and would not fit every store's clock."""
+"""A hundred years: a longer one is a typing error, and would be too large for some stores."""
 
 
 def instant(value: Any, form: str = "") -> int | None:
-    """The instant in milliseconds, rounded down; None if the value is none.
+    """Return the instant in milliseconds, rounded down; None if the value is not an instant.
 
-    `form` is `s`, `ms` or `iso`; without it numbers are told apart by their size and strings are
-    ISO 8601, in UTC where they name no offset.
+    `form` is `s`, `ms` or `iso`. Without it the size of a number decides between `s` and `ms`, and
+    strings are ISO 8601, in UTC if they have no offset.
     """
     if isinstance(value, str):
         if form != "iso" and _NUMBER.fullmatch(value):
@@ -51,14 +51,14 @@ def instant(value: Any, form: str = "") -> int | None:
         return None
     if not -_LIMIT < value < _LIMIT:
         return None
-    # By way of repr: 1700000000.123 seconds are 123 ms, though the float lies a little below.
+    # Through `repr`: 1700000000.123 seconds end with 123 ms, but the float is a little less.
     return _from_number(Decimal(repr(value)), form)
 
 
 @lru_cache(maxsize=1024)
 def event_instant(text: str) -> int | None:
-    """The instant that an envelope names, remembered: EventBridge dates events to the second, so
-    that many have the same."""
+    """Return the instant of an envelope's time, cached: EventBridge dates events to the second, so
+    many events have the same time."""
     return instant(text)
 
 
@@ -81,11 +81,11 @@ def _from_iso(text: str) -> int | None:
 
 
 def asked(text: str, now: int) -> int:
-    """The moment that a person asks for: a time, in UTC where it names no offset, or a duration,
-    which is so long ago."""
+    """Return the moment that a person asks for: a time, in UTC if it has no offset, or a duration
+    before now."""
     try:
         at = datetime.fromisoformat(text)
-        # In UTC, because the calendar ends there: what lies beyond cannot be written as a time.
+        # In UTC, in which the moment must be within Python's calendar.
         utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
         return int(utc.timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -94,23 +94,23 @@ def asked(text: str, now: int) -> int:
         return now - duration(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} must be a time, such as 2026-11-16T08:00Z, or so long ago, such as 7d."
+            f"{text!r} must be a time, such as 2026-11-16T08:00Z, or an age, such as 7d."
         ) from None
 
 
 def floor(at: int, width: int) -> int:
-    """The instant rounded down to a multiple of the width."""
+    """Return the instant rounded down to a multiple of the width."""
     return at - at % width
 
 
 def duration_text(milliseconds: int) -> str:
-    """A duration as people write it, in the largest unit that has no fraction."""
+    """Return a duration as people write it, in the largest unit that has no fraction."""
     unit = next(unit for unit in reversed(_UNITS) if milliseconds % _UNITS[unit] == 0)
     return f"{milliseconds // _UNITS[unit]}{unit}"
 
 
 def duration(value: Any) -> int:
-    """A duration in milliseconds, from `"500ms"`, `"10s"`, `"5m"`, `"24h"`, `"10d"` or seconds."""
+    """Return the milliseconds of `"500ms"`, `"10s"`, `"5m"`, `"24h"`, `"10d"` or of seconds."""
     expected = (
         'expected a duration such as "500ms", "10s", "5m", "24h", "10d" or a number of seconds'
     )

@@ -1,4 +1,4 @@
-"""Keys and digests: any list of JSON values as bytes that no other list has, and their hashes."""
+"""Keys and digests: an encoding that is different for every list of JSON values, and its hashes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from msgspec.msgpack import Ext
 from eventonce.errors import ConfigError
 
 try:
-    # The very function that hashlib has: but hashlib loads OpenSSL first, at each cold start.
-    from _blake2 import blake2b as blake2b  # noqa: PLC0414  `claims` has it from here
+    # The same function as in hashlib, but hashlib loads OpenSSL first, at each cold start.
+    from _blake2 import blake2b as blake2b  # noqa: PLC0414  `claims` imports it from here
 except ImportError:
     from hashlib import blake2b as blake2b  # noqa: PLC0414  likewise
 
 FORMAT: Final = 1
-"""Stands first in every key: a later format can never meet a key of this one."""
+"""The first value of every key: a key of a later format can never equal one of this format."""
 
 ABSENT: Final = Ext(0, b"")
-"""An optional part that was not there: no JSON value encodes to the same bytes."""
+"""The value of an optional part that is absent: no JSON value encodes to the same bytes."""
 
 
 NAMELESS: Final = frozenset(("", "null", "undefined"))
-"""The texts that JavaScript writes where it has no value: no id and no number is one of them."""
+"""The texts that JavaScript writes for a missing value: no id and no number is one of them."""
 LONGEST_NAMELESS: Final = 9
-"""Characters; a longer text need not be looked up."""
+"""The most characters of a text in NAMELESS."""
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value names nothing: absent, null, a text of white space, or one of NAMELESS.
+    """Whether a value is empty: absent, null, a text of white space, or one of NAMELESS.
 
-    A hole by another name: a key with an empty part is shared by all events that have it so.
+    An empty part is a missing part: all events with the same empty part would share a key.
     """
     if type(value) is str:
         return value in NAMELESS or value.isspace()
@@ -44,10 +44,10 @@ _BIG: Final = 1
 """The MessagePack extension of an integer beyond 64 bits, written in decimal digits."""
 
 _BEYOND: Final = 2
-"""The code of a number beyond what Python reads, as it was written."""
+"""The code of a number that Python cannot read, as it was written."""
 
 MIN_SECRET: Final = 16
-"""Bytes; a shorter secret could be guessed together with what it hides."""
+"""The fewest bytes of a secret: a shorter one could be guessed."""
 
 Hasher = Callable[[bytes], bytes]
 
@@ -56,9 +56,9 @@ packed: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def encode(value: Any) -> bytes:
-    """The value as MessagePack: typed and length-prefixed, so that no two lists share it.
+    """Encode the value as MessagePack: typed and length-prefixed, so that no two lists are equal.
 
-    Object keys are sorted; an integral float is the integer it equals (`number` sees to it).
+    Object keys are sorted; `number` has made an integer of an integral float.
     """
     try:
         return packed(value)
@@ -67,7 +67,7 @@ def encode(value: Any) -> bytes:
 
 
 def _exact(value: Any) -> Any:
-    """The same value with its integers beyond 64 bits as extensions."""
+    """Return the same value with its integers beyond 64 bits as extensions."""
     if isinstance(value, dict):
         return dict(zip(value, map(_exact, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
@@ -78,10 +78,10 @@ def _exact(value: Any) -> Any:
 
 
 def number(text: str) -> int | float | Ext:
-    """A JSON number with a fraction or exponent, by its value: `1.0` and `1e0` are the integer 1.
+    """Return a JSON number with a fraction or exponent by its value: `1.0` and `1e0` are 1.
 
-    Relays in JavaScript write 1.0 as 1, so telling them apart would let a copy through; that two
-    facts differ in nothing else does not happen.
+    Relays in JavaScript write 1.0 as 1: if the two were different, a copy would run. Two different
+    facts differ in more than that.
     """
     value = float(text)
     if not isfinite(value):
@@ -93,7 +93,7 @@ def _integer(text: str) -> int | Ext:
     try:
         return int(text)
     except ValueError:
-        # Python refuses thousands of digits, which take it too long.
+        # Python refuses a number with thousands of digits, because reading it takes too long.
         return Ext(_BEYOND, text.encode())
 
 
@@ -101,18 +101,18 @@ _decode: Final = msgspec.json.Decoder(float_hook=number).decode
 
 
 def decode_exact(raw: bytes | msgspec.Raw) -> Any:
-    """JSON to values as `encode` wants them: integers exact, integral floats as integers."""
+    """Decode JSON to values for `encode`: integers exact, integral floats as integers."""
     try:
         return _decode(raw)
     except msgspec.ValidationError:
-        # All that is not valid here is an integer too long for it.
+        # The only invalid value here is an integer that is too long for msgspec.
         import json  # noqa: PLC0415  slow to import, and next to no event needs it
 
         return json.loads(bytes(raw), parse_int=_integer, parse_float=number)
 
 
 def key_of(secret: bytes) -> bytes:
-    """The secret as BLAKE2b takes it, which is up to 64 bytes; empty for none."""
+    """Return the secret as a key of BLAKE2b, which has up to 64 bytes; empty for none."""
     if secret and len(secret) < MIN_SECRET:
         raise ConfigError(
             f"secrets: a secret needs at least {MIN_SECRET} bytes, this one has {len(secret)}"
@@ -121,8 +121,8 @@ def key_of(secret: bytes) -> bytes:
 
 
 def check_secrets(secrets: object) -> None:
-    """Refuse secrets that key nothing. An older one may be empty: it finds the records from before
-    the first secret."""
+    """Refuse secrets that cannot key a digest. An older one may be empty: it finds the records from
+    before the first secret."""
     if isinstance(secrets, str | bytes) or not isinstance(secrets, Sequence):
         raise ConfigError("secrets: expected a list of bytes, such as [b'…'], the one in use first")
     for secret in secrets:
@@ -130,12 +130,12 @@ def check_secrets(secrets: object) -> None:
             raise ConfigError(f"secrets: expected bytes, not {type(secret).__name__}")
         key_of(secret)
     if secrets and not secrets[0]:
-        raise ConfigError("secrets: the first is empty, and no digest would be keyed by it")
+        raise ConfigError("secrets: the first is empty; give the secret in use, or no secrets")
 
 
 def hasher(size: int, secret: bytes = b"") -> Hasher:
-    """A function from bytes to their digest of this size, keyed if there is a secret."""
-    # Copying a state is quicker than making one.
+    """Return a function from bytes to their digest of this size, keyed if there is a secret."""
+    # Copying a hash is quicker than making one.
     copy = blake2b(digest_size=size, key=key_of(secret)).copy
 
     def digest(content: bytes) -> bytes:
@@ -150,4 +150,4 @@ content_hash: Final = hasher(16)
 """The sixteen bytes that `hash(path)` puts into a key; the key's own digest then covers them."""
 
 EMPTY_HASHES: Final = frozenset(map(content_hash, map(encode, ({}, [], None))))
-"""The hashes of content that says nothing: a key of nothing else is shared by unlike events."""
+"""The hashes of empty content: different events would share a key of nothing else."""

@@ -1,5 +1,5 @@
-"""From an event to the parts of a key: the values that stand at the paths of a rule, and what the
-rule's expressions make of them.
+"""The parts of a key in one event: the values at the paths of a rule, and the results of the rule's
+expressions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Extract = Callable[[Event], Values]
 Part = Callable[[Values], Any]
 
 EVENT_BODY: Final[Place] = ("detail", ("eventBody",))
-"""The place of `eventBody`: if an event has one, `body` stands for it, and else for the detail."""
+"""The place of `eventBody`: `body` means the `eventBody` if an event has one, else the detail."""
 
 
 class Incomplete(Exception):
-    """A part that the event does not have: its path, and the reason.
+    """A missing part of a key: its path, and the reason.
 
     The reason names the kind of a value and never the value itself, which may be personal: reasons
-    are logged. `value` is for those who look at the event anyway.
+    are logged. `value` is for readers who see the whole event anyway.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Incomplete(Exception):
 
 
 class Tree:
-    """An event unpacked, each root when first asked for."""
+    """A decoded event; each root is decoded at its first use."""
 
     __slots__ = ("_roots", "event")
 
@@ -67,13 +67,13 @@ class Tree:
         self._roots: dict[Root, Any] = {}
 
     def value(self, root: Root, steps: Steps) -> Any:
-        """The value at this path; ABSENT where the path leads nowhere."""
+        """Return the value at this path; ABSENT if there is none."""
         if root in ("event", "headers"):
             return _outside(self.event, root, steps[0])
         return walk(self._root(root), steps)
 
     def has(self, path: Path) -> bool:
-        """Whether something stands there; a blank text names nothing."""
+        """Whether the event has a value at this path; a blank text does not count."""
         return not is_empty(self.value(path.root, path.steps))
 
     def _root(self, root: Root) -> Any:
@@ -87,13 +87,13 @@ class Tree:
                 try:
                     self._roots[root] = decode_exact(raw)
                 except (ValueError, RecursionError) as error:
-                    said = f"the event cannot be unpacked: {error}"
+                    said = f"the event cannot be decoded: {error}"
                     raise EnvelopeError(said, place=root) from None
         return self._roots[root]
 
 
 def walk(value: Any, steps: Steps) -> Any:
-    """Follow the names through objects; ABSENT where one is not there."""
+    """Follow the names through objects; return ABSENT if one is missing."""
     for step in steps:
         if type(value) is not dict:
             return ABSENT
@@ -102,18 +102,18 @@ def walk(value: Any, steps: Steps) -> Any:
 
 
 def _outside(event: Event, root: Root, name: str) -> Any:
-    """A value that does not stand in the event's JSON, or was read from it already."""
+    """Return a value that is not in the event's JSON, or that the envelope reader has read."""
     if root == "headers":
         return event.headers.get(name, ABSENT)
     return getattr(event, name) or ABSENT
 
 
 def extractor(places: Sequence[Place]) -> Extract:
-    """A function from an event to its values at these places.
+    """Return a function from an event to its values at these places.
 
-    Only what stands there is decoded, wherever the event has the usual shape. The whole event is
-    where it has another one (no `eventBody` for a path of the body, no object where a path leads
-    through), and where one place lies inside another.
+    Only these values are decoded if the event has the usual shape. The whole event is decoded if it
+    has another one (no `eventBody` for a path of the body, no object in the middle of a path), or
+    if one place is inside another.
     """
 
     def walked(event: Event) -> Values:
@@ -129,7 +129,7 @@ def extractor(places: Sequence[Place]) -> Extract:
     outside = [(root, steps[0]) for root, steps in places if root in ("event", "headers")]
     if _overlap(inside) or _overlap(around):
         return walked
-    # Without an eventBody the body is the detail itself: the struct then must not fit.
+    # Without an eventBody the body is the detail itself: then decoding to the struct must fail.
     needed = "eventBody" if any(root == "body" for root, _ in places) else ""
     decode, read = _decoder(inside, needed)
     unpack, take = _decoder(around)
@@ -141,7 +141,7 @@ def extractor(places: Sequence[Place]) -> Extract:
     more = others if around or outside else None
 
     if more is None and len({steps[:-1] for steps in inside}) == 1 and len(inside[0]) == 2:
-        # All values stand in one object of the detail, mostly the body: two calls fewer.
+        # All values are in one object of the detail, mostly the body: two calls less.
         def extract_one(event: Event) -> Values:
             try:
                 return astuple(decode(event.detail_raw).f0)
@@ -171,15 +171,15 @@ def _overlap(paths: Sequence[Steps]) -> bool:
 def _decoder(
     paths: Sequence[Steps], needed: str = ""
 ) -> tuple[Callable[[bytes | msgspec.Raw], Any], Callable[[Any], Values]]:
-    """Two functions: JSON to a struct that has only these fields, and the struct to their values.
-    A field by the `needed` name must be there."""
+    """Return two functions: from JSON to a struct with only these fields, and from the struct to
+    their values. The field `needed` must be there."""
     if not paths:
         return lambda _: None, lambda _: ()
     attributes: dict[Steps, str] = {}
     struct = _struct(paths, (), "", attributes, needed)
     decode = msgspec.json.Decoder(struct, float_hook=number).decode
     read: Callable[[Any], Any] = attrgetter(*(attributes[path] for path in paths))
-    # Of a single name it gives the value, of several a tuple.
+    # `attrgetter` returns a value for one name, a tuple for several.
     return decode, read if len(paths) > 1 else lambda picked: (read(picked),)
 
 
@@ -190,7 +190,7 @@ def _struct(
     attributes: dict[Steps, str],
     needed: str,
 ) -> type[msgspec.Struct]:
-    """A struct type for these paths, nested as they are; notes the attribute of each."""
+    """Return a struct type for these paths, nested like them; fill `attributes` for each path."""
     below: dict[str, list[Steps]] = {}
     for path in paths:
         below.setdefault(path[0], []).append(path[1:])
@@ -212,24 +212,24 @@ def _struct(
     )
 
 
-# --- the parts that expressions make of them ---
+# --- the parts of a key ---
 
 
 def places_for(trees: Sequence[Expression], ignored: Sequence[Path] = ()) -> dict[Place, int]:
-    """The places that these expressions read, each with its number among the values."""
+    """Return the places that these expressions read, each with its index among the values."""
     found: dict[Place, None] = {}
     for tree in trees:
         found.update(((path.root, path.steps), None) for path in paths(tree))
         if isinstance(tree, Hash) and len(set(left_out(tree.of, ignored))) > 1:
             found[EVENT_BODY] = None
-    # In the order in which a reader gives them.
+    # In the order in which `extractor` returns the values.
     ranks: dict[Root, int] = {"detail": 0, "body": 0, "envelope": 1, "event": 2, "headers": 2}
     ordered = sorted(found, key=lambda place: ranks[place[0]])
     return {place: number for number, place in enumerate(ordered)}
 
 
 def part(tree: Expression, places: Mapping[Place, int], ignored: Sequence[Path] = ()) -> Part:
-    """The function for this expression, which raises Incomplete where it has no value."""
+    """Return the function for this expression, which raises Incomplete if it has no value."""
     match tree:
         case Path():
             return _path(tree, places)
@@ -246,9 +246,9 @@ def part(tree: Expression, places: Mapping[Place, int], ignored: Sequence[Path] 
 
 
 def order_of(value: Any) -> int | None:
-    """A value as a place in a history: integers as they are, ISO times in milliseconds.
+    """Return a value as an order: integers as they are, ISO times in milliseconds; else None.
 
-    A number with a fraction is none: read as seconds it would be compared with milliseconds.
+    A number with a fraction is no order: seconds would be compared with milliseconds.
     """
     if isinstance(value, bool):
         return None
@@ -264,18 +264,18 @@ def order_of(value: Any) -> int | None:
 
 
 def form_of(tree: Expression) -> str:
-    """How to read an expression's value as a time: what is one already is not guessed at again."""
+    """Return the form to read the value of an expression as a time; `Time` gives milliseconds."""
     return "ms" if isinstance(tree, Time) else ""
 
 
 def kind_of(value: Any) -> str:
-    """The JSON name for the kind of a value."""
+    """Return the JSON name for the kind of a value."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     return "null" if value is None else names.get(type(value), "a number")
 
 
 def missing(value: Any) -> str:
-    """The words about a value that names nothing."""
+    """Return the words for an empty value."""
     if value is ABSENT:
         return "is missing"
     if value is None:
@@ -284,7 +284,7 @@ def missing(value: Any) -> str:
 
 
 def _value(path: Path, places: Mapping[Place, int]) -> Part:
-    """The value of a path, whatever it is; an empty one only where it is optional."""
+    """Return the function for a value of any kind; it raises if the path is required and empty."""
     place = places[path.root, path.steps]
 
     def value(values: Values) -> Any:
@@ -328,7 +328,7 @@ def _hash(path: Path, places: Mapping[Place, int], ignored: Sequence[Path]) -> P
 
 
 def left_out(path: Path, ignored: Sequence[Path]) -> list[tuple[Steps, ...]]:
-    """The ignored paths inside this one, from it on: with an eventBody, and without."""
+    """Return the ignored paths inside this path, relative to it: with an eventBody, and without."""
     found = []
     for body in (("detail", "eventBody"), ("detail",)):
         start, *below = (
@@ -341,7 +341,7 @@ def left_out(path: Path, ignored: Sequence[Path]) -> list[tuple[Steps, ...]]:
 
 
 def _without(value: Any, steps: Steps) -> Any:
-    """A copy of the value that lacks what stands at these steps."""
+    """Return a copy of the value without the field at these steps."""
     if type(value) is not dict or steps[0] not in value:
         return value
     if len(steps) == 1:
@@ -364,7 +364,7 @@ def _topic(tree: Topic, places: Mapping[Place, int]) -> Part:
                 return ABSENT
             raise Incomplete(tree.of, f"has only {len(segments)} segments")
         if not tree.of.optional and is_empty(segments[tree.index]):
-            raise Incomplete(tree.of, f"has nothing as its segment {tree.index}")
+            raise Incomplete(tree.of, f"has an empty segment {tree.index}")
         return segments[tree.index]
 
     return segment
@@ -404,7 +404,7 @@ def _max(tree: Max, parts: Sequence[Part]) -> Part:
                 continue
             order = order_of(value)
             if order is None:
-                reason = f"is {kind_of(value)}, neither whole nor a time"
+                reason = f"is {kind_of(value)}, neither a whole number nor a time"
                 raise Incomplete(paths(path)[0], reason, value=value)
             found.append(order)
         if found:

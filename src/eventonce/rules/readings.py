@@ -1,5 +1,5 @@
-"""The values of an event that a rule reads, and that cannot be redacted therefore: a dead letter
-must find its key again."""
+"""The values of an event that a rule reads, and that therefore cannot be redacted: a dead letter
+needs them to make its key again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eventonce.rules.expressions import Each, Expression, Hash, Path, parse, par
 Steps = tuple[str, ...]
 
 BODIES: Final[tuple[Steps, ...]] = (("eventBody",), ())
-"""Where the body stands in the detail: with an eventBody, and without."""
+"""The places of the body in the detail: with an eventBody, and without."""
 
 ENVELOPED: Final[tuple[Steps, ...]] = (("detail",), ("data",), ("payload",), ())
-"""Where the detail stands in the envelopes."""
+"""The places of the detail in the envelopes."""
 
 NAMED: Final[tuple[Steps, ...]] = (
     *(("id",), ("source",), ("type",), ("time",), ("timestamp",), ("eventType",), ("eventId",)),
@@ -22,18 +22,18 @@ NAMED: Final[tuple[Steps, ...]] = (
     *(("Type",), ("replay-name",), ("eventBody", "organizationId")),
     *(("postback", "eventType"), ("payload", "type")),
 )
-"""The fields by which the envelope is told and read, where it has no other: `match` needs them."""
+"""The fields by which an envelope is recognised and read; `match` needs them."""
 
 _LAST_RESORT: Final = {
     "hash": ("hash(body)",),
     "id": ("hash(detail)",),
     "run": ("hash(detail)",),
 }
-"""The content that keys an event whose key has a hole, by the rule's `missing`."""
+"""The content that keys an event whose key has a missing part, by the rule's `missing`."""
 
 
 def redactable(text: str) -> Path:
-    """The path of a value that may be redacted; ValueError for any other."""
+    """Parse the path of a value that may be redacted; ValueError for any other."""
     path = parse_path(text)
     if path.root not in ("detail", "body") or not path.steps or path.optional:
         raise ValueError(f"{text!r}: expected a path that begins with detail. or body.")
@@ -44,12 +44,12 @@ def redactable(text: str) -> Path:
 
 
 def absolute(path: Path) -> list[Steps]:
-    """The steps of a path of the detail or the body, from the detail on: all that it may mean."""
+    """Return all possible steps, from the detail on, of a path of the detail or the body."""
     return [(*body, *path.steps) for body in (BODIES if path.root == "body" else ((),))]
 
 
 def read_anyway(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The redacted paths that this rule reads, each with the field and the words that read it."""
+    """Yield the redacted paths that this rule reads, each with the field and text that read it."""
     ignored = [steps for text in rule.get("ignore", ()) for steps in _ignored(parse_path(text))]
     for text in rule.get("redact", ()):
         wanted = absolute(parse_path(text))
@@ -60,7 +60,7 @@ def read_anyway(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _trees(rule: Mapping[str, Any]) -> Iterator[tuple[str, Expression]]:
-    """All that a rule reads, each in words."""
+    """Yield every expression that a rule reads, each with a description."""
     for field in ("key", "subject", "state"):
         for text in rule.get(field, ()):
             yield f"{field} {text!r}", parse(text)
@@ -84,7 +84,7 @@ def _trees(rule: Mapping[str, Any]) -> Iterator[tuple[str, Expression]]:
 
 
 def _reads(tree: Expression, wanted: Steps, ignored: Sequence[Steps]) -> bool:
-    """Whether the expression reads what stands at these steps of the detail."""
+    """Whether the expression reads the value at these steps of the detail."""
     if isinstance(tree, Hash) and any(wanted[: len(one)] == one for one in ignored):
         return False
     more = [field.steps for field in tree.fields] if isinstance(tree, Each) else []
@@ -104,7 +104,7 @@ def _reads(tree: Expression, wanted: Steps, ignored: Sequence[Steps]) -> bool:
 
 
 def _ignored(path: Path) -> list[Steps]:
-    """The steps that are ignored whatever they mean; of the body both must be, and are."""
+    """Return the steps of an ignored path; for a path of the body, both places are ignored."""
     return absolute(path) if path.root in ("detail", "body") else []
 
 

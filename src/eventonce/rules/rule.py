@@ -1,5 +1,5 @@
-"""A rule as people write it: what it matches, what makes two events the same, and every fault of a
-wrong one. `tomltext` reads it from TOML, `ruleset` asks it.
+"""A rule as people write it: the events that it takes, the parts that make two events the same, and
+the faults of a wrong rule. `tomltext` reads rules from TOML, `ruleset` applies them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Strings = str | Sequence[str]
 Duration = str | float
 
 Missing = Literal["invalid", "hash", "id", "run"]
-"""The treatment of an event whose key lacks a part: kept as a dead letter; keyed by its content;
-keyed by its transport id; or, where it has none, run at every delivery."""
+"""The treatment of an event whose key lacks a part: it is kept as a dead letter; keyed by its
+content; keyed by its transport id; or keyed by that id, and without one run at every delivery."""
 
 Faults = list[tuple[str, str]]
-"""Field and what is wrong with it."""
+"""Fields, each with its fault."""
 
 MAX_ATTEMPTS: Final = 1_000_000
 
@@ -34,7 +34,7 @@ class Millis(int):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Globs over what the envelope says; a list is satisfied by any of its globs."""
+    """Globs over fields of the envelope; one matching glob of a list is enough."""
 
     type: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Match(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def glob(pattern: str) -> re.Pattern[str]:
-    """A glob as an expression: `*` crosses dots, everything else stands for itself."""
+    """Compile a glob: `*` matches any characters, also dots; all others match themselves."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
@@ -63,16 +63,16 @@ EVERYTHING: Final = Match()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule: what makes two events the same. A fact has a `key`, a state a `subject` and an
-    `order`.
+    """A rule, which decides whether two events are the same. A fact has a `key`, a state a
+    `subject` and an `order`.
 
-    Durations are kept in milliseconds, lists as tuples; ConfigError names every fault at once.
+    Durations are stored in milliseconds, lists as tuples. One ConfigError names all faults.
     """
 
     name: str
     match: Match = EVERYTHING
     requires: tuple[str, ...] = ()
-    """Paths that must lead to something (not null, not blank) for the rule to apply."""
+    """Paths at which the event must have a value (not null, not blank) for the rule to apply."""
     scope: str = ""
     """The word in the key in place of the event's type, so that a rule can span types."""
     key: tuple[str, ...] = ()
@@ -91,10 +91,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     queue keeps four by default."""
     sliding: bool = False
     keep_result: int | None = None
-    """How long what a handler returned is kept for copies; None for as long as `remember`."""
+    """The time for which a handler's result is kept for copies; None for `remember`."""
     lease: int = Millis(60_000)
     timeout: int = Millis(0)
-    """How long a handler may run; 0 for as long as it likes."""
+    """The longest time of a handler; 0 for no limit."""
     attempts: int = 5
     on_store_error: Literal["retry", "run"] = "retry"
     on_replay: Literal["missing", "force", "report"] = "missing"
@@ -102,7 +102,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[str | tuple[str, ...], ...] = ()
 
     if TYPE_CHECKING:
-        # The accepted types are wider than the kept ones.
+        # The arguments have wider types than the fields.
         def __init__(
             self,
             *,
@@ -133,7 +133,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        # A field that is not given is right: rules are many, and have little of their own.
+        # Defaults need no check: there are many rules, and each sets few fields.
         defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)
         given = {
             name: value
@@ -150,27 +150,27 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Literal["fact", "state"]:
-        """A fact is suppressed when it comes again, a state when a newer one was applied."""
+        """The kind: a fact is dropped if it comes again, a state if a newer one was applied."""
         return "state" if self.subject else "fact"
 
 
 def checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
-    """The fields as a rule keeps them, and every fault there is."""
+    """Return the fields as a rule stores them, and all faults."""
     kept, faults = each_checked(given)
     if not any(field == "name" for field, _ in faults) and not kept.get("name"):
-        faults.append(("name", "the name is missing; it stands in reports and reasons"))
+        faults.append(("name", "the name is missing; reports and reasons show it"))
     faults.extend(_contradictions(kept, {field for field, _ in faults}))
     return kept, faults
 
 
 def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
-    """The same for fields that make no rule yet: each is right or wrong by itself."""
+    """Return the same for single fields, which need not be a whole rule."""
     kept: dict[str, Any] = {}
     faults: Faults = []
     for field, value in given.items():
         check = _CHECKS.get(field)
         if check is None:
-            from eventonce.rules.tomltext import meant  # noqa: PLC0415  only a complaint needs it
+            from eventonce.rules.tomltext import meant  # noqa: PLC0415  only for error messages
 
             known = f"{meant(field, _CHECKS)}; there are {', '.join(_CHECKS)}"
             faults.append((field, f"there is no such field{known}"))
@@ -183,7 +183,7 @@ def each_checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], Faults]:
 
 
 def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
-    """Fields that are right each by itself, and wrong together."""
+    """Return the faults of fields that are valid alone and contradict each other."""
     found: Faults = []
     fact, state = kept.get("key"), kept.get("subject")
     if fact and state:
@@ -191,7 +191,7 @@ def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
     if not fact and not state and not wrong & {"key", "subject"}:
         found.append(("key", "expected a key (a fact), or a subject and an order (a state)"))
     if state and not kept.get("order") and "order" not in wrong:
-        found.append(("order", "a state needs an order: what makes one version newer than another"))
+        found.append(("order", "a state needs an order, which says which version is newer"))
     if not state and not wrong & {"subject"}:
         found.extend(
             (field, "is for states: it needs a subject and an order")
@@ -211,7 +211,7 @@ def _contradictions(kept: Mapping[str, Any], wrong: set[str]) -> Faults:
         )
     if kept.get("redact"):
         found.extend(
-            ("redact", f"{text!r} is read by {said}; a dead letter could not find its key again")
+            ("redact", f"{text!r} is read by {said}; a dead letter needs it to make its key again")
             for text, said in read_anyway(kept)
         )
     return found
@@ -226,7 +226,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 
 def _string(value: Any) -> str:
-    # Keys and records are UTF-8, which has no place for half a character.
+    # Keys and records are UTF-8, which cannot encode half of a surrogate pair.
     if isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value):
         return value
     raise ValueError(f"expected a string, not {_shown(value)}")
@@ -330,7 +330,7 @@ def _legacy(text: str) -> str:
 
 
 def legacy_path(text: str) -> Path:
-    """The path of `sha256(path)`: a key as tables made by hand have it."""
+    """Return the path of `sha256(path)`: a key of a table that users made themselves."""
     if text.startswith("sha256(") and text.endswith(")"):
         return parse_path(text[len("sha256(") : -1])
     raise ValueError(

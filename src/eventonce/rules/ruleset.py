@@ -1,4 +1,4 @@
-"""From an event to its claim, by the first rule that fits it."""
+"""The rules of one consumer: the first rule that matches an event makes its claim."""
 
 from __future__ import annotations
 
@@ -32,23 +32,22 @@ TRANSPORT: Final = (
     Rule(name=_TRANSPORT_ID, match={"form": "cloudevents"}, key=["source", "id"], missing="id"),
     Rule(name=_TRANSPORT_ID, key="id"),
 )
-"""With no rule the transport id is the fact. The id of the first form stands in the event itself:
-it may be an entity's, which has many events, and is never believed alone. That of a CloudEvent is
-unique within its source."""
+"""The rules for events without a rule: the transport id is the key. The id of the form `cxone` is
+in the event itself and may be that of an entity, which has many events, so it is never enough
+alone. The id of a CloudEvent is unique within its source."""
 
 _REMEMBERED: Final = 2048
-"""Kinds of event whose rules are remembered: far more than a bus carries, and a bound all the
-same."""
+"""The most kinds of event whose rules are cached: far more than a bus has."""
 
 _LONGEST: Final = 1024
-"""Characters of source and type together that are remembered: real ones have two hundred."""
+"""The most characters of source and type together that are cached: real ones have two hundred."""
 
 Names = tuple[str, str, str, str]
 """The names that tell kinds of event apart: form, source, organisation and type."""
 
 
 class _Keys(msgspec.Struct, frozen=True):
-    """Every key that a rule has."""
+    """All keys of one rule."""
 
     own: Key
     fallbacks: tuple[Key, ...]
@@ -57,7 +56,7 @@ class _Keys(msgspec.Struct, frozen=True):
 
 
 class _Candidate(msgspec.Struct, frozen=True):
-    """A rule that may decide on events of one kind."""
+    """A rule that may decide about events of one kind."""
 
     rule: Rule
     keys: _Keys
@@ -68,18 +67,18 @@ class _Kind(msgspec.Struct, frozen=True):
     """The rules for one kind of event, in the order they are tried."""
 
     last: _Candidate
-    """The first that requires nothing: it takes what those before it do not."""
+    """The first rule that requires nothing: it takes the events that the rules before it do not."""
     before: tuple[tuple[_Candidate, tuple[int, ...]], ...] = ()
     """The rules before it, each with the numbers of the values that it requires."""
     extract: Extract | None = None
     """Extracts all values that a rule requires."""
 
     def choose(self, event: Event) -> _Candidate:
-        """The rule for this very event."""
+        """Return the rule for this event."""
         if self.extract is not None:
             values = self.extract(event)
             for candidate, required in self.before:
-                # A blank text names nothing: the next rule may know the event better.
+                # An empty value is a missing one: the next rule may fit better.
                 if not any(is_empty(values[number]) for number in required):
                     return candidate
         return self.last
@@ -88,7 +87,7 @@ class _Kind(msgspec.Struct, frozen=True):
 class Ruleset:
     """Rules compiled for one consumer.
 
-    `secrets` key every digest: the first is in use, under the others older records are found.
+    `secrets` key every digest: the first is in use, and the others find older records.
     """
 
     def __init__(self, rules: Sequence[Rule], *, name: str, secrets: Sequence[bytes] = ()) -> None:
@@ -102,7 +101,7 @@ class Ruleset:
         self.rules = tuple(rules)
         self._keyring, *self._older = [keyring(secret) for secret in secrets or (b"",)]
         self.rotated = bool(self._older)
-        """Whether there are records under an older secret, too."""
+        """Whether there may be records under an older secret."""
         self._keys: dict[Rule, _Keys] = {}
         self._kinds: dict[Names, _Kind] = {}
 
@@ -113,7 +112,7 @@ class Ruleset:
 
     @cached_property
     def headers(self) -> frozenset[str]:
-        """The HTTP headers that the rules name: a way in keeps these of a request."""
+        """The HTTP headers that the rules name: every way in keeps these headers of a request."""
         return frozenset(
             path.steps[0]
             for rule in self.rules
@@ -124,13 +123,13 @@ class Ruleset:
         )
 
     def redacted_in(self, event: Event) -> tuple[str, ...]:
-        """The paths that the rule of this event redacts."""
+        """Return the paths that the rule of this event redacts."""
         if not self.redacts:
             return ()
         try:
             return self._chosen(event).rule.redact
         except EnvelopeError:
-            # It cannot be unpacked, so that nobody knows which rule requires what it has.
+            # The event cannot be decoded, so its rule is not known: all paths count.
             return tuple(path for rule in self.rules for path in rule.redact)
 
     @cached_property
@@ -139,7 +138,7 @@ class Ruleset:
         return any(rule.redact for rule in self.rules)
 
     def plan(self, event: Event, nonce: int) -> tuple[Rule, Claim]:
-        """The rule that fits and the claim it makes; EnvelopeError where the key is incomplete."""
+        """Return the rule that matches and its claim; EnvelopeError if a part is missing."""
         names = (event.form, event.source, event.own_org, event.type)
         kind = self._kinds.get(names) or self._kind(names, event)
         chosen = kind.choose(event) if kind.before else kind.last
@@ -149,7 +148,7 @@ class Ruleset:
             return chosen.rule, self._made(chosen.keys, event, nonce, self._keyring)[1]
 
     def also(self, event: Event, rule: Rule, nonce: int) -> list[Claim]:
-        """Claims that only look, on the keys this event had under older rules and secrets."""
+        """Return claims with `peek`, on the keys of this event under older rules and secrets."""
         if not rule.also and not self.rotated:
             return []
         keys = self._chosen(event).keys
@@ -157,7 +156,7 @@ class Ruleset:
         claims = {current.key: current}
         for claim in self._before(keys, event, nonce):
             claims.setdefault(claim.key, claim)
-        # A table made by hand names no replay: what it holds would keep a forced one from running.
+        # A table that users made themselves knows no replays: its keys would stop a forced one.
         forced = event.replay and rule.on_replay == "force"
         for path in () if forced else keys.legacy:
             key = _legacy_key(event, path)
@@ -179,7 +178,7 @@ class Ruleset:
             return ""
 
     def explain(self, event: Event) -> Explanation:
-        """The rule, the parts and the key of an event; a missing part is named, not raised."""
+        """Return the rule, the parts and the key of an event, and its missing parts."""
         if not isinstance(event, Event):
             raise ConfigError(
                 f"explain: expected an Event, not {type(event).__name__}; eventonce.envelope.read "
@@ -197,7 +196,7 @@ class Ruleset:
         return (self._kinds.get(names) or self._kind(names, event)).choose(event)
 
     def _kind(self, names: Names, event: Event) -> _Kind:
-        """The rules that match events of this kind, up to the first that requires nothing."""
+        """Find the rules that match events of this kind, up to the first that requires nothing."""
         found: list[_Candidate] = []
         for rule in (*self.rules, *TRANSPORT):
             if rule.match.fits(event.form, event.source, event.type):
@@ -227,8 +226,8 @@ class Ruleset:
         return kind
 
     def _made(self, keys: _Keys, event: Event, nonce: int, by: Keyring) -> tuple[Key, Claim]:
-        """The first of the rule's own key and those of last resort that the event has; nothing an
-        event holds raises anything but EnvelopeError."""
+        """Return the first key that the event has, the rule's own or a fallback, and its claim. For
+        any content of an event, the only exception is EnvelopeError."""
         holes = []
         for key in (keys.own, *keys.fallbacks):
             try:
@@ -238,7 +237,7 @@ class Ruleset:
         raise _error(keys.own, event, holes[0])
 
     def _before(self, keys: _Keys, event: Event, nonce: int) -> Iterator[Claim]:
-        """The claims on the keys this event had under older rules, and under older secrets."""
+        """Yield the claims on the keys of this event under older rules and older secrets."""
         for by in (self._keyring, *self._older):
             if by is not self._keyring:
                 key, claim = self._made(keys, event, nonce, by)
@@ -269,7 +268,7 @@ def _keys(rule: Rule) -> _Keys:
 
 
 def _texts(rule: Rule) -> list[str]:
-    """Every path and expression of a rule that is evaluated."""
+    """Return every path and expression of a rule that is evaluated."""
     verified = () if isinstance(rule.verify, bool) else rule.verify
     older = (text for old in rule.also if not isinstance(old, str) for text in old)
     single = (text for text in (rule.order, rule.at) if text)
@@ -289,8 +288,8 @@ def _error(key: Key, event: Event, incomplete: Incomplete) -> EnvelopeError:
 
 
 def _legacy_key(event: Event, path: Path) -> bytes | None:
-    """The key of a table made by hand: the hex digest of a text, or of `json.dumps` of the rest."""
-    import json  # noqa: PLC0415  slow to import, and only who moves from such a table needs it
+    """Return the key in a table that users made: the hex digest of a text, or of `json.dumps`."""
+    import json  # noqa: PLC0415  slow to import, and needed only with such a table
     from hashlib import sha256  # noqa: PLC0415  likewise
 
     try:

@@ -1,5 +1,5 @@
-"""TOML with the line of every field, which tomllib does not keep and a complaint must name; and
-rules out of it, or every fault of a wrong one."""
+"""TOML with the line of every field, which error messages need and tomllib does not keep; and the
+rules in it, or all their faults."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Place = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """Something that is wrong, and where."""
+    """One fault, and its place."""
 
     place: Place
     said: str
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The values of a TOML text, and the lines they stand in."""
+    """The values of a TOML text, and their lines."""
 
     name: str
     """The name of the file in error messages."""
@@ -34,18 +34,18 @@ class Document(msgspec.Struct, frozen=True):
     values: dict[str, Any]
 
     def line(self, place: Place) -> int:
-        """The line of this field, or of the nearest table around it that has one."""
+        """Return the line of this field, or of the nearest table around it that has a line."""
         lines = _lines(self.text)
         ends = range(len(place), 0, -1)
         return next((lines[place[:end]] for end in ends if place[:end] in lines), 1)
 
     def complaint(self, faults: Iterable[Fault]) -> ConfigError:
-        """All faults with their lines, from the first line to the last."""
+        """Return the error with all faults and their lines, from the first line to the last."""
         found = sorted((self.line(fault.place), fault.said) for fault in faults)
         return ConfigError("\n".join(f"{self.name}:{line}: {said}" for line, said in found))
 
 
-# Compiled when first used: only complaints do, and a cold start has none.
+# Compiled when first used: only error messages need them, and a cold start has none.
 _HEADER: Final = r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(?:#.*)?"
 _STEP: Final = r"""(?:"[^"]+"|'[^']+'|[A-Za-z0-9_-]+)"""
 _FIELD: Final = rf"\s*({_STEP}(?:\s*\.\s*{_STEP})*)\s*="
@@ -55,7 +55,7 @@ _WHERE: Final = r"\(at line (\d+), column \d+\)"
 
 
 def read(text: str, *, name: str) -> Document:
-    """The text taken apart; ConfigError names the line where it is not TOML."""
+    """Parse the text; the ConfigError of a text that is not TOML names the line."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -66,18 +66,18 @@ def read(text: str, *, name: str) -> Document:
             reason = "this is JSON, such as a capture; rules and settings are written in TOML"
         raise ConfigError(f"{name}:{line}: not TOML: {reason}") from None
     except RecursionError:
-        raise ConfigError(f"{name}: not read: its values lie too deep in one another") from None
+        raise ConfigError(f"{name}: cannot be read: its values are nested too deep") from None
     return Document(name, text, values)
 
 
 def label(place: Place) -> str:
-    """A place as a complaint names it: its line tells which of several tables is meant."""
+    """Return a place for an error message, without numbers: the line says which table is meant."""
     return ".".join(step for step in place if isinstance(step, str))
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The name that was probably meant, as a question; empty if none is near."""
-    from difflib import get_close_matches  # noqa: PLC0415  only a complaint needs it
+    """Return the name that was probably meant, as a question; empty if none is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415  only an error message needs it
 
     near = get_close_matches(name.lower(), list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
@@ -85,17 +85,16 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _lines(text: str) -> Mapping[Place, int]:
-    """The line of every table and every field in one.
+    """Return the line of every table and every field.
 
-    The text is known to be TOML, so a line that looks like a header or a field is one, except
-    inside a string or a list of several lines; what such a line seems to say is taken only if
-    nothing before it said it.
+    The text is valid TOML, so a line that looks like a header or a field is one, except inside a
+    string or a list of several lines; therefore the first line for a place counts.
     """
     lines: dict[Place, int] = {}
     counts: dict[Place, int] = {}
     table: Place = ()
     depth = 0
-    # Of a text over several lines only those are left.
+    # Of a string over several lines only the line breaks are left.
     bare = re.sub(_LONG, lambda long: "\n" * long[0].count("\n"), text)
     for line, content in enumerate(bare.splitlines(), start=1):
         header = None if depth else re.fullmatch(_HEADER, content)
@@ -118,7 +117,7 @@ def _lines(text: str) -> Mapping[Place, int]:
 
 
 def _table(path: Sequence[str], counts: Mapping[Place, int]) -> Place:
-    """Where a header's table stands, in the last one of those it is within."""
+    """Return the place of a header's table, within the last of repeated tables."""
     place: Place = ()
     for step in path[:-1]:
         place = (*place, step)
@@ -128,7 +127,7 @@ def _table(path: Sequence[str], counts: Mapping[Place, int]) -> Place:
 
 
 def _opened(content: str) -> int:
-    """How many brackets this line opens and leaves open."""
+    """Return how many brackets this line leaves open; negative if it closes more."""
     bare = re.sub(_QUIET, "", content)
     return sum(map(bare.count, "[{")) - sum(map(bare.count, "]}"))
 
@@ -155,13 +154,13 @@ ELSEWHERE: Final = (
     "serve",
     "infra",
 )
-"""The fields that an `eventonce.toml` has beside its rules. In a file that is named as rules they
-would not be read, and each of them matters."""
+"""The fields of an `eventonce.toml` besides its rules. A file that is given as rules must not have
+them, because they would not be read."""
 
 
 def parse_rule_file(text: str, *, name: str) -> list[Rule]:
-    """The rules of a file that has `[[rule]]` tables and nothing else; `name` is what the file is
-    called in complaints."""
+    """Return the rules of a file that has only `[[rule]]` tables; `name` is the name of the file in
+    error messages."""
     document = read(text, name=name)
     rules, faults = rules_in(document)
     faults += [
@@ -177,7 +176,7 @@ def parse_rule_file(text: str, *, name: str) -> list[Rule]:
 
 
 def rules_in(document: Document) -> tuple[list[Rule], list[Fault]]:
-    """The rules that are right, and what is wrong with the others."""
+    """Return the valid rules, and the faults of the others."""
     tables = document.values.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         return [], [Fault(("rule",), "rule: expected [[rule]] tables")]
@@ -196,7 +195,7 @@ def rules_in(document: Document) -> tuple[list[Rule], list[Fault]]:
 
 
 def holds_tables(value: Any) -> bool:
-    """Whether this is what `[x]` or `[[x]]` writes, and no name or list of names."""
+    """Whether the value is a table `[x]` or tables `[[x]]`, and not a name or a list of names."""
     return isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(item, dict) for item in value)
     )
@@ -205,8 +204,8 @@ def holds_tables(value: Any) -> bool:
 def _out_of_place(field: str, value: Any) -> str:
     if field in ELSEWHERE and not (field == "rules" and holds_tables(value)):
         return (
-            "belongs to a whole eventonce.toml, and where rules are asked for nothing but "
-            "[[rule]] tables is read: name this file with --config, or in Python use "
+            "belongs to a whole eventonce.toml, and a file of rules has only [[rule]] tables: "
+            "name this file with --config, or in Python use "
             "eventonce.config.load(path).consumer()"
         )
-    return f"expected nothing but [[rule]] tables{meant(field, ['rule'])}"
+    return f"expected only [[rule]] tables{meant(field, ['rule'])}"
