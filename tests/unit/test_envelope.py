@@ -362,8 +362,8 @@ cyclic: dict[str, Any] = {}
 cyclic["again"] = cyclic
 
 BAD: dict[str, tuple[Any, str, str]] = {
-    "nothing": (b"", "byte 0", "nothing in it"),
-    "white space": (b" \n", "byte 0", "nothing in it"),
+    "nothing": (b"", "byte 0", "is empty"),
+    "white space": (b" \n", "byte 0", "is empty"),
     "no JSON": (b"hello", "byte 0", "not JSON"),
     "JSON cut off": (b'{"a": [1, 2', "byte 11", "not JSON"),
     "something after it": (b'{"a": 1} x', "byte 9", "Extra data"),

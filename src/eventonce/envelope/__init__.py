@@ -1,4 +1,4 @@
-"""From whatever arrives to an `Event`."""
+"""The envelopes and carriers of events: bytes, text or an object become an `Event`."""
 
 from eventonce.envelope.bodies import read_body
 from eventonce.envelope.jsontext import too_large

@@ -1,4 +1,4 @@
-"""An HTTP body to its events: one, a JSON array, or JSON Lines; what is no event stays as it came.
+"""The events of an HTTP body: one, a JSON array, or JSON Lines. Invalid parts stay bytes.
 
 Shared by the HTTP receiver and the Lambda entry point's HTTP requests.
 """
@@ -39,7 +39,7 @@ JSON_LINES: Final = frozenset(
         "application/json-seq",
     )
 )
-"""The first is the common one; nobody registered any of them but the last."""
+"""The content types of JSON Lines. The first is the common one; only the last is registered."""
 
 STRUCTURED: Final = "application/cloudevents"
 """The beginning of the content types of whole CloudEvents, one or a batch."""
@@ -47,7 +47,7 @@ STRUCTURED: Final = "application/cloudevents"
 
 @lru_cache(maxsize=64)
 def media_type(content_type: str) -> str:
-    """The media type of a content type, without its parameters."""
+    """Return the media type of a content type, without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -59,21 +59,21 @@ def read_body(
     max_bytes: int = MAX_BYTES,
     max_events: int | None = None,
 ) -> list[Event | bytes]:
-    """The events of a body in their order, with the headers they came with.
+    """Return the events of a body in their order, with the headers of the request.
 
-    An element or a line that is no event is given back as bytes, with its headers where they may
-    name it, so that a consumer keeps it, and it alone, as a dead letter. Bytes that are no JSON as
-    a whole are lines if the first one is an object. Header names are in lower case; those of the
-    list in `headers`, and those to `keep` beside it, stay with the events.
-    With the headers of a CloudEvent the body is the data of that one, whatever it looks like.
-    EnvelopeError, before any of them is read, if there are more than `max_events`.
+    An element or a line that is no event is returned as bytes, with the headers that may identify
+    it, so that a consumer keeps only this part as a dead letter. A body that is not JSON as a whole
+    is read as lines if the first line is an object. Header names are in lower case; those listed in
+    `envelope.headers`, and those in `keep`, stay with the events.
+    With the headers of a CloudEvent the body is the data of one event, whatever its content.
+    EnvelopeError, before any event is read, if there are more than `max_events`.
     """
     found = _found(raw, headers, keep, max_bytes, max_events)
     trace = tracing.of_headers(headers)
     if trace:
         for event in found:
             if isinstance(event, Event) and not event.trace:
-                # Nobody else has it yet.
+                # The event is new, so changing it is safe.
                 force_setattr(event, "trace", trace)
     return found
 
@@ -102,14 +102,14 @@ def _found(
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Whether these are the attributes of a CloudEvent, and the body its data, of any type."""
+    """Whether the headers are the attributes of a CloudEvent, whose data is the body."""
     return BINARY in headers and not media_type(headers.get("content-type", "")).startswith(
         STRUCTURED
     )
 
 
 def _lines(raw: bytes) -> list[bytes]:
-    # A text sequence has a record separator before each text.
+    # A JSON text sequence has a record separator before each text.
     stripped = (line.strip(b" \t\r\x1e") for line in raw.split(b"\n"))
     return [line for line in stripped if line]
 
@@ -128,22 +128,22 @@ def _read_all(
     taken: Sequence[bytes], headers: Mapping[str, str], max_bytes: int, max_events: int | None
 ) -> list[Event | bytes]:
     if max_events is not None and len(taken) > max_events:
-        # Counting is cheap, and reading is not: a million lines of a byte each take seconds.
+        # Before reading, which is slow: a million lines of one byte take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
     first = 0 if headers and len(taken) > 1 else None
     return [_read(part, headers, max_bytes, first) for part in taken]
 
 
 def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
-    """The events of one request, each with its part if there are several.
+    """Return the events of one request, each with its `part` if there are several.
 
-    They share the headers, so an id in those names the request and none of them. The content tells
-    them apart: a sender that sends again may send fewer, or in another order. Equal ones are
-    counted: nothing proves that the second is a copy of the first.
+    The events share the headers, so an id there names the request and no single event. The content
+    tells the events apart: a sender that sends again may send fewer, or in another order. Equal
+    events are numbered, because nothing proves that the second is a copy of the first.
     """
     if len(found) == 1:
         return [one if isinstance(one, Event) else refused(one, headers) for one in found]
-    # Equal content has an equal id, and to hash ids is quicker than to hash whole events.
+    # Equal events have equal ids, and hashing ids is quicker than hashing whole events.
     unequal = len({one.id for one in found if type(one) is Event and one.id}) == len(found)
     seen: dict[bytes, int] = {}
     told: list[Event | bytes] = []
@@ -162,8 +162,8 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
 
 
 def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) -> Event | bytes:
-    """A CloudEvent whose attributes are headers: of data that is no object it is made whole, since
-    JSON alone can be kept."""
+    """Read a CloudEvent whose attributes are headers. If the data is no object, the event is
+    rewritten as one JSON object, because only JSON can be kept."""
     event = _read(raw, headers, max_bytes)
     if isinstance(event, Event) or len(raw) > max_bytes:
         return event
@@ -183,6 +183,6 @@ def _read(
     except EnvelopeError:
         return part
     if event.headers or not headers:
-        # A dead letter that is sent again has the headers of its first time.
+        # A dead letter that is sent again has the headers of its first request.
         return event
     return headed(event, headers)

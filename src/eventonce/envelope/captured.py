@@ -1,6 +1,6 @@
-"""The line of a capture: an event as it came, and beside it when and how it arrived.
+"""The line of a capture: an event as it came, with the time and the way of its arrival.
 
-`capture` and the taps write it, and every command that reads events reads it.
+`capture` and the taps write such lines, and every command that reads events reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventonce.types import Event
 OWN: Final = b'{"eventonce":'
 """The beginning of a line that eventonce wrote."""
 _MARK: Final = b'"eventonce"'
-"""A mark in lines that another tool wrote anew: with spaces, or with their fields in another
+"""A mark in lines that another tool has rewritten, with spaces or with the fields in another
 order."""
 _BEFORE: Final = b"\xef\xbb\xbf \t\r\n"
 
@@ -33,23 +33,23 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     id: str = ""
     """The id of the message that brought the event, or of the invocation."""
     arrived: int | None = None
-    """In milliseconds; None where nobody knows."""
+    """The arrival in milliseconds; None if it is not known."""
     channel: str = ""
     receives: int = 0
-    """How often the queue had delivered the message; 0 where the channel does not count."""
+    """The number of deliveries of the message by its queue; 0 if the channel does not count."""
     event: msgspec.Raw = _NOTHING
     event_base64: str = ""
-    """Instead of the event: bytes that are no text."""
+    """Bytes that are no text, in place of the event."""
 
     @property
     def tells(self) -> bool:
-        """Whether the line tells of an arrival: the line of a dead letter has the same form, and
-        does not."""
+        """Whether the line is that of an arrival: the line of a dead letter has the same form, but
+        no arrival."""
         return self.arrived is not None or bool(self.channel)
 
 
 class Arrived(NamedTuple):
-    """An event at its arrival: nobody has read it yet, and it may be none."""
+    """An event at its arrival, before it is read: it may be invalid."""
 
     body: Event | bytes | str | Mapping[str, Any]
     channel: str
@@ -59,14 +59,14 @@ class Arrived(NamedTuple):
 
 
 Tap = Callable[[Sequence[Arrived]], None]
-"""Told of events as they arrive, before anything is done with them. It neither waits nor raises."""
+"""Takes events as they arrive, before they are processed. A tap neither waits nor raises."""
 
 _decode: Final = msgspec.json.Decoder(Line).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def own_line(raw: bytes) -> Line | None:
-    """The line, if this has the form of one."""
+    """Return the line in these bytes; None if they have another form."""
     if not raw.startswith(OWN) and _MARK not in raw:
         return None
     try:
@@ -77,7 +77,7 @@ def own_line(raw: bytes) -> Line | None:
 
 
 def written_line(raw: bytes) -> bytes | None:
-    """The bytes of a line that tells of an arrival, on one line; None for anything else."""
+    """Return the bytes of a line of an arrival, on one line; None for any other bytes."""
     line = own_line(raw)
     if line is None or not line.tells:
         return None
@@ -88,11 +88,11 @@ def written_line(raw: bytes) -> bytes | None:
 
 
 def line_of(arrived: Arrived) -> bytes:
-    """The line, without its newline; a body that is no JSON object is kept as a text."""
+    """Return the line, without its newline; a body that is no JSON object is kept as a text."""
     body = bytes_of(arrived.body)
     line = Line(1, arrived.id, arrived.arrived, arrived.channel, arrived.receives)
     if _is_object(body):
-        # No string of JSON holds a line break as it is: these stand between its parts.
+        # A JSON string cannot contain a raw line break, so these are between the values.
         line.event = msgspec.Raw(body.translate(_LINE_BREAKS))
     elif jsontext.is_text(body):
         line.event = msgspec.Raw(_encode(body.decode()))
@@ -104,7 +104,7 @@ def line_of(arrived: Arrived) -> bytes:
 
 
 def bytes_of(body: Event | bytes | str | Mapping[str, Any]) -> bytes:
-    """The bytes that are kept of a body."""
+    """Return the bytes that are kept of a body."""
     if isinstance(body, Event):
         return kept(body)
     if isinstance(body, NoEvent):

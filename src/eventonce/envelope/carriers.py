@@ -1,8 +1,8 @@
-"""Carriers: what puts something of its own around events, one or a batch; which it is, and what is
-in it.
+"""Carriers: the messages of services with one event or a batch inside; how each is recognised and
+taken off.
 
-A carrier is a function from fields to what it carries, and a line in `CARRIERS` or `BATCHES`;
-`forms` knows the events themselves.
+A carrier is a function from fields to its content, and a line in `CARRIERS` or `BATCHES`; `forms`
+knows the events themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUPPORTED: Final = (
 )
 
 LARGEST: Final = 64 << 20
-"""Bytes of a compressed carrier once it is unpacked: ten times what invokes a function, and no
+"""The most bytes of a carrier after decompression: ten times the limit of an invocation, so that no
 sender can fill the memory with a few kilobytes."""
 
 _READ: Final = frozenset(("aws:sqs", "aws:sns", "aws:s3"))
@@ -43,11 +43,11 @@ _STREAMS: Final[Mapping[str, str]] = {
     "aws:ses": "SES",
     "aws:codecommit": "CodeCommit",
 }
-"""The service that the `eventSource` of a record stands for; any other `aws:` is not read
-either."""
+"""The services by the `eventSource` of their records, which are not read; nor is any other `aws:`
+source."""
 
 _TYPES: Final = ("detail-type", "type", "eventType", "Type", "topicName")
-"""The fields by which an event may say its type: what has one is for handlers to take or not."""
+"""The fields that may have the type of an event: with a type, the handlers decide about it."""
 
 _CALLS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("triggerSource", "userPoolId"), "a Cognito trigger"),
@@ -69,7 +69,7 @@ _CALLS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("connection-id", "endpoint-id"), "a Client VPN connection handler"),
     (("widgetContext",), "a CloudWatch dashboard"),
 )
-"""Invocations that want an answer of their own form, by the fields that only they have."""
+"""Invocations that need an answer of a special form, by the fields that only they have."""
 
 
 _QUEUE_MARKS: Final = ("receiptHandle", "ReceiptHandle", "eventSourceARN")
@@ -92,12 +92,12 @@ _LOG_FIELDS: Final = frozenset(
     ("logStreamName", "timestamp", "message", "ingestionTime", "eventId")
 )
 _BUS_FIELDS: Final = frozenset(("Data", "Metadata", "SystemMetadata"))
-"""All that a carrier has of its own. An object that has more, and no mark that only the carrier
-has, is an event that only looks like one: taken apart it would lose what tells it from others."""
+"""All fields of a carrier. An object with further fields, and without a mark that only the carrier
+has, is an event that looks like a carrier: unwrapped, it would lose fields of its key."""
 
 
 class Wrapped(msgspec.Struct, frozen=True):
-    """An event inside something that carries it, and what the carrier knows of it."""
+    """An event inside a carrier, and the carrier's fields about it."""
 
     content: Any
     place: str
@@ -112,15 +112,15 @@ class Wrapped(msgspec.Struct, frozen=True):
     receives: int = 0
     trace: Mapping[str, str] = NO_HEADERS
     keep: bool = False
-    """Whether the carrier says something about the event that must not be lost with it."""
+    """Whether the carrier is kept, because it has fields of the event."""
 
 
 Batch = tuple[str, list[Any]]
-"""The name that a batch has in its carrier, and what may be an event each."""
+"""The name of a batch in its carrier, and its elements, each of which may be an event."""
 
 
 def unwrapped(fields: Fields) -> Wrapped | None:
-    """The event inside, if these are the fields of a carrier."""
+    """Return the event inside, if these are the fields of a carrier; else None."""
     source = unread(fields)
     if source:
         raise EnvelopeError(refusal(source))
@@ -141,7 +141,7 @@ def unwrapped(fields: Fields) -> Wrapped | None:
 
 
 def batch(fields: Fields) -> Batch | None:
-    """The batch that these fields are, None if they are none."""
+    """Return the batch in these fields; None if they are not a batch."""
     for mark, carrier in BATCHES.items():
         if mark in fields:
             found = carrier(fields)
@@ -151,18 +151,18 @@ def batch(fields: Fields) -> Batch | None:
 
 
 def _records(fields: Fields) -> Batch | None:
-    """Queue or topic messages, as Lambda is invoked with them."""
+    """Recognise queue or topic messages, as Lambda gives them to a function."""
     records = elements(fields["Records"])
-    # S3 calls its notifications Records too; those are one event together.
+    # The notifications of S3 are Records, too; all of them together are one event.
     if records is None or any("s3" in members(record) for record in records):
         return None
     return "Records", records
 
 
 def _received(fields: Fields) -> Batch | None:
-    """Queue messages, as `aws sqs receive-message` prints them."""
+    """Recognise queue messages, as `aws sqs receive-message` prints them."""
     messages = elements(fields["Messages"])
-    # Anything may call something messages: these are a queue's.
+    # Any object may have a field Messages: these are the fields of a queue's.
     if messages and all({"Body", "ReceiptHandle"} <= members(one).keys() for one in messages):
         return "Messages", messages
     return None
@@ -185,13 +185,13 @@ def _queue_message(fields: Fields) -> Wrapped | None:
 
 
 def queue_of(fields: Fields) -> str:
-    """The channel of a message that Lambda was given: `sqs:` and the name of its queue."""
+    """Return the channel of a message that Lambda received: `sqs:` and the name of its queue."""
     queue = string(fields.get("eventSourceARN")).rpartition(":")[2]
     return f"sqs:{queue}" if queue else ""
 
 
 def receives_of(fields: Fields) -> int:
-    """How often the queue has delivered a message; 0 where it does not say."""
+    """Return how often the queue has delivered a message; 0 if the message does not say."""
     known = members(fields.get("attributes") or fields.get("Attributes"))
     return _count(known.get("ApproximateReceiveCount"))
 
@@ -226,7 +226,7 @@ def _published(notice: Fields, place: str) -> Wrapped:
 
 
 def _custom_bus(fields: Fields) -> Wrapped | None:
-    """The Custom Event Bus: the payload in `Data`, and what the bus says of it beside."""
+    """Recognise an event of the Custom Event Bus: the payload in `Data`, the envelope beside it."""
     data = fields.get("Data")
     if not isinstance(data, msgspec.Raw) or len(fields) < 2 or not fields.keys() <= _BUS_FIELDS:
         return None
@@ -238,14 +238,14 @@ def _custom_bus(fields: Fields) -> Wrapped | None:
         source=string(said.get("aws:Source")),
         type=string(said.get("aws:DetailType")),
         time=string(said.get("aws:IngestionTime")),
-        # A bus that replays gives it no name.
+        # The bus does not name the replay.
         replay="REPLAY" if string(said.get("aws:DeliveryType")) == "REPLAY" else "",
         keep=True,
     )
 
 
 def _dead_letter(fields: Fields) -> Wrapped | None:
-    """A dead letter of our own, with all that an event has beside its JSON."""
+    """Recognise a dead letter of eventonce, with the values of an event that are not its JSON."""
     place = next((name for name in ("event", "event_base64") if name in fields), "")
     if not place or "eventonce" not in fields:
         return None
@@ -267,11 +267,11 @@ def _decoded(value: object) -> bytes:
     try:
         return b64decode(string(value), validate=True)
     except ValueError:
-        raise EnvelopeError("this is no base64", place="event_base64") from None
+        raise EnvelopeError("not valid base64", place="event_base64") from None
 
 
 def unread(fields: Fields) -> str:
-    """The source of this record or batch, if it is one whose records are not read; else empty."""
+    """Return the source of this record or batch if its records are not supported; else empty."""
     mark = string(fields.get("eventSource")) or string(fields.get("EventSource"))
     if mark in _STREAMS:
         return _STREAMS[mark]
@@ -279,15 +279,15 @@ def unread(fields: Fields) -> str:
 
 
 def refusal(source: str) -> str:
-    """The complaint about a source whose records are not read."""
+    """Return the error message about a source whose records are not supported."""
     return f"a record of {source}, which is not supported. Supported are {SUPPORTED}"
 
 
 def invoker(payload: Any, *, calls: bool) -> str:
-    """The service that invoked a function with this payload, if nothing of it can be read; else
-    empty.
+    """Return the service that invoked a function with this payload, if the payload cannot be read;
+    else empty.
 
-    With `calls`, also who wants an answer that only a function made for it can give.
+    With `calls`, also a service that needs an answer of a special form.
     """
     records = payload.get("Records") if isinstance(payload, Mapping) else payload
     for one in [payload, *(records if isinstance(records, list) else ())]:
@@ -300,7 +300,7 @@ def invoker(payload: Any, *, calls: bool) -> str:
 
 
 def _authorizer(fields: Fields) -> str:
-    """API Gateway's and AppSync's authorizers, which look like requests that have no body."""
+    """Recognise authorizers of API Gateway and AppSync, which look like requests without a body."""
     asked = fields.get("type") in ("TOKEN", "REQUEST") and _any(fields, "methodArn", "routeArn")
     asked = asked or ("authorizationToken" in fields and "requestContext" in fields)
     return "an authorizer" if asked else ""
@@ -320,12 +320,12 @@ def _any(fields: Fields, *names: str) -> bool:
 
 
 def is_firehose(fields: Fields) -> bool:
-    """Whether Firehose asks for these records to be transformed."""
+    """Whether these are the fields of a Firehose transformation."""
     return "deliveryStreamArn" in fields and "records" in fields
 
 
 def _logs(fields: Fields) -> Batch | None:
-    """CloudWatch Logs: packed, or as they are once unpacked."""
+    """Recognise CloudWatch Logs, compressed or not."""
     if "awslogs" in fields:
         logs = members(fields["awslogs"])
         if "data" in logs:
@@ -333,7 +333,7 @@ def _logs(fields: Fields) -> Batch | None:
             return _logs(top_level(packed)) or ("logEvents", [])
     if "logEvents" not in fields or "messageType" not in fields:
         return None
-    # A control message only asks whether somebody is there.
+    # A control message only tests the connection.
     heard = string(fields["messageType"]) == "DATA_MESSAGE"
     lines = map(members, elements(fields["logEvents"]) or ()) if heard else ()
     return "logEvents", [
@@ -342,16 +342,16 @@ def _logs(fields: Fields) -> Batch | None:
 
 
 def _found_logs(fields: Fields) -> Batch | None:
-    """CloudWatch Logs, as `aws logs filter-log-events` and `get-log-events` print them."""
+    """Recognise CloudWatch Logs as `aws logs filter-log-events` and `get-log-events` print them."""
     lines = elements(fields["events"])
-    # Anything may call something events: these are a log's.
+    # Any object may have a field events: these are the fields of a log's.
     if lines and all(_log_line(members(line)) for line in lines):
         return "events", lines
     return None
 
 
 def _log_line(fields: Fields) -> Wrapped | None:
-    """One line of a log, of those that are printed."""
+    """Recognise one line of a log, as these commands print it."""
     if not {"timestamp", "message", "ingestionTime"} <= fields.keys() <= _LOG_FIELDS:
         return None
     return Wrapped(fields["message"], "message", id=string(fields.get("eventId")))
@@ -368,7 +368,7 @@ def _firehose(fields: Fields) -> Batch | None:
 
 
 def delivered(record: Fields) -> bytes:
-    """The data of a Firehose record; as it stands there where it cannot be unpacked."""
+    """Return the data of a Firehose record; unchanged if it cannot be unpacked."""
     data = string(record.get("data"))
     try:
         return unpacked(data, "data")
@@ -377,7 +377,7 @@ def delivered(record: Fields) -> bytes:
 
 
 def unpacked(text: str, place: str) -> bytes:
-    """Base64 to bytes, and what gzip made of them to what they were."""
+    """Decode base64, and decompress the bytes if they are gzip."""
     from base64 import b64decode  # noqa: PLC0415  few events need it
     from zlib import MAX_WBITS, decompressobj, error  # noqa: PLC0415  likewise
 
@@ -396,7 +396,7 @@ def unpacked(text: str, place: str) -> bytes:
 
 
 def _named(id: object, content: str, arrived: object = None) -> dict[str, Any]:
-    """The content under its carrier's id, in the form of a dead letter or a captured line."""
+    """Return the content with its carrier's id, in the form of a dead letter or a captured line."""
     told = {"arrived": arrived} if arrived is not None else {}
     return {"eventonce": 1, "id": string(id), **told, "event": content}
 
@@ -419,4 +419,4 @@ BATCHES: Final[Mapping[str, Callable[[Fields], Batch | None]]] = {
     "events": _found_logs,
     "deliveryStreamArn": _firehose,
 }
-"""Carriers of many, each by a field that all of its batches have."""
+"""Carriers of batches, each by a field that all of its batches have."""

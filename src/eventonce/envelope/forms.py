@@ -1,7 +1,7 @@
-"""The envelopes of events: which it is, and what it says.
+"""The envelopes of events: how each form is recognised and read.
 
-An envelope is a function from fields to the event they are, and a line in `FORMS`; `carriers` knows
-what may stand around an event, and `reader` has a shortcut for the common one.
+An envelope is a function from fields to an event, and a line in `FORMS`; `carriers` knows the
+carriers around an event, and `reader` has a shortcut for the common envelope.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
 BINARY: Final = "ce-type"
-"""The header that every CloudEvent in binary mode has: the body is the data of one event then, and
-its attributes are headers."""
+"""The header that every CloudEvent in binary mode has: then the body is the data of one event, and
+the headers are its attributes."""
 
 Fields = Mapping[str, msgspec.Raw]
 """The fields of an object, each still JSON."""
 
 _ATTRIBUTES: Final = ("id", "source", "type", "time")
 _GUESSED: Final = frozenset(("json", "cxone"))
-"""Forms that a body has by its look: the data of a CloudEvent may look like anything."""
+"""Forms that are only guessed from the fields: the data of a CloudEvent may have any fields."""
 
 
 def event_of(raw: bytes, fields: Fields, headers: Mapping[str, str]) -> Event:
-    """The event these fields are, in whatever form it is."""
+    """Return the event with these fields, of any form."""
     found = (form(raw, fields) for form in FORMS)
     event = next((event for event in found if event is not None), None) or _plain(raw, fields)
     return headed(event, headers) if headers else event
 
 
 def structured(raw: bytes, headers: Mapping[str, str], media: str) -> bytes:
-    """A CloudEvent whole, from attributes in headers and data that is no object: JSON as it is, a
-    text as a string, other bytes as base64, and nothing where there is none. The SDK for Python
-    calls any text JSON, unless it is told otherwise."""
+    """Return a CloudEvent as one JSON object, from attributes in headers and data that is no
+    object: JSON unchanged, a text as a string, other bytes as base64, and no data if there is none.
+    The SDK for Python sends any text as JSON by default."""
     from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
 
     named = {
@@ -54,7 +54,7 @@ def structured(raw: bytes, headers: Mapping[str, str], media: str) -> bytes:
 
 
 _NO_ATTRIBUTES: Final = frozenset(("ce-data", "ce-data_base64", "ce-datacontenttype"))
-"""Names that mean something else in a CloudEvent that is whole."""
+"""Names that have another meaning in a CloudEvent that is one JSON object."""
 
 
 def _data(raw: bytes, media: str) -> dict[str, object]:
@@ -75,8 +75,8 @@ def _data(raw: bytes, media: str) -> dict[str, object]:
 
 
 def headed(event: Event, headers: Mapping[str, str]) -> Event:
-    """The event with the headers it came with: of a CloudEvent in binary mode they say what it is,
-    as far as an envelope around its data does not say that already."""
+    """Return the event with the headers of its request. For a CloudEvent in binary mode they are
+    its attributes, unless an envelope around its data has the same ones."""
     if BINARY not in headers:
         return msgspec.structs.replace(event, headers=headers)
     from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
@@ -128,7 +128,7 @@ def _cloudevent(raw: bytes, fields: Fields) -> Event | None:
         return None
     data, detail = fields.get("data"), None
     with suppress(EnvelopeError):
-        # A text that begins like an object and is none is a text.
+        # A string that begins like an object and is not valid JSON is only a string.
         detail = data and _object_in(data, "data")
     return Event(
         raw,
@@ -143,13 +143,13 @@ def _cloudevent(raw: bytes, fields: Fields) -> Event | None:
 
 
 def _own_trace(fields: Mapping[str, object]) -> Mapping[str, str]:
-    """The context in which a CloudEvent was made, by its extension attributes."""
+    """Return the trace context of a CloudEvent, from its extension attributes."""
     said = {name: string(fields.get(name)) for name in W3C}
     return said if said["traceparent"] else NO_HEADERS
 
 
 def _object_in(value: msgspec.Raw, place: str) -> bytes | msgspec.Raw | None:
-    """The JSON of an object, also where a relay put it into a string; None for anything else."""
+    """Return the JSON of an object, also if a relay put it into a string; else None."""
     if begins(value, b"{"):
         return value
     if begins(value, b'"'):
@@ -164,7 +164,7 @@ def _object_in(value: msgspec.Raw, place: str) -> bytes | msgspec.Raw | None:
 
 
 def _genesys(raw: bytes, fields: Fields) -> Event | None:
-    """A Genesys notification, or the detail alone that an input transformer kept."""
+    """Recognise a Genesys notification, or only the detail, as an input transformer passes it."""
     if "topicName" not in fields:
         return None
     body = members(fields.get("eventBody"))
@@ -187,7 +187,7 @@ def _cxone(raw: bytes, fields: Fields) -> Event | None:
             raw, raw, id=id_, type=type_, time=string(fields.get("createdAt")), form="cxone"
         )
     if payload is not None and begins(payload, b"{"):
-        # An `id` beside it is as often an entity's, whose every change has it.
+        # Not the field `id`: it is often the id of an entity, the same in all its events.
         return Event(
             raw,
             payload,
@@ -203,7 +203,7 @@ def _cxone(raw: bytes, fields: Fields) -> Event | None:
 
 
 def _plain(raw: bytes, fields: Fields) -> Event:
-    """Any other object: what it calls `id` may be anything's id, so it has no transport id."""
+    """Return the event of any other object, without a transport id: its `id` may be any id."""
     return Event(
         raw,
         raw,
@@ -224,4 +224,4 @@ FORMS: Final[tuple[Callable[[bytes, Fields], Event | None], ...]] = (
     _genesys,
     _cxone,
 )
-"""The envelopes, in the order they are tried; an object that is none of them is an event too."""
+"""The envelopes, in the order they are tried; an object without one of them is an event, too."""

@@ -1,6 +1,6 @@
-"""HTTP headers that stay with an event: a list of allowed ones, since secrets come under any name.
+"""HTTP headers that stay with an event: a list of allowed ones, because secrets can have any name.
 
-A dead letter keeps them, so that a redrive finds the same rule and the same key.
+A dead letter keeps these headers, so that a redrive finds the same rule and the same key.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ KEPT: Final = frozenset(
         "x-amz-sns-topic-arn",
     )
 )
-"""Delivery ids, types of events, and the type of the body: what rules and people tell events by.
-None of them proves who sent the request."""
+"""Delivery ids, types of events, and the type of the body, by which rules and people tell events
+apart. None of these headers is a credential."""
 
 ATTRIBUTE: Final = "ce-"
 """The beginning of a header that is an attribute of a CloudEvent."""
@@ -68,7 +68,7 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 def kept_headers(
     headers: Mapping[str, str], more: AbstractSet[str] = frozenset()
 ) -> Mapping[str, str]:
-    """The headers that stay with the events of a request; names are in lower case."""
+    """Return the headers that stay with the events of a request; names are in lower case."""
     return {
         name: value
         for name, value in headers.items()
@@ -77,10 +77,10 @@ def kept_headers(
 
 
 def header_names(names: Iterable[str]) -> frozenset[str]:
-    """The names in lower case; ConfigError for a name that is none, or that of a credential."""
+    """Return the names in lower case; ConfigError for an invalid name, or that of a credential."""
     for name in names:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"keep_headers: {name!r} is no name of a header")
+            raise ConfigError(f"keep_headers: {name!r} is not a valid header name")
         if name.lower() in NEVER:
             raise ConfigError(
                 f"keep_headers: {name!r} holds credentials, which no event may keep: remove it"

@@ -1,4 +1,4 @@
-"""JSON as bytes: made from what was given, checked for what a decoder lets pass, taken apart level
+"""JSON as bytes: encoded from the input, checked for faults that a decoder accepts, and split level
 by level.
 """
 
@@ -15,13 +15,13 @@ import msgspec
 from eventonce.errors import EnvelopeError
 
 MAX_DEPTH: Final = 768
-"""Levels of nesting: far beyond real events, and within what Python's stack of 1000 bears."""
+"""The most levels of nesting: far more than real events have, and within Python's stack of 1000."""
 
 SHALLOW: Final = 2 * MAX_DEPTH
-"""Bytes: a level takes two of them, so that nothing this short is nested too deep."""
+"""Bytes of JSON that cannot be nested too deep, because a level takes two bytes."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-"""Windows writes it before UTF-8; it is no part of the JSON."""
+"""The mark that Windows writes before UTF-8; it is no part of the JSON."""
 
 STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 """A string of JSON, as it is written."""
@@ -35,7 +35,7 @@ _HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def as_bytes(source: object, max_bytes: int) -> bytes:
-    """The input as JSON; EnvelopeError where that cannot be."""
+    """Return the input as JSON; EnvelopeError if that is not possible."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         if memoryview(source).nbytes > max_bytes:
             raise too_large(memoryview(source).nbytes, max_bytes)
@@ -44,7 +44,7 @@ def as_bytes(source: object, max_bytes: int) -> bytes:
         try:
             return source.encode()
         except UnicodeEncodeError as error:
-            reason = f"half a surrogate pair at character {error.start}: no text has that"
+            reason = f"half a surrogate pair at character {error.start}: not valid text"
             raise EnvelopeError(reason, place=f"character {error.start}") from None
     if not isinstance(source, (Mapping, list, tuple)):
         raise EnvelopeError(f"expected bytes, text or a dict, not {type(source).__name__}")
@@ -61,14 +61,14 @@ def _encoded(source: object) -> bytes:
         raise
     except RecursionError:
         raise _too_deep(_culprit(source)) from None
-    except Exception as error:  # noqa: BLE001  the caller's own mappings may raise anything
+    except Exception as error:  # noqa: BLE001  a mapping of the caller may raise any exception
         reason = f"cannot be written as JSON: {error}"
         raise EnvelopeError(reason, place=_culprit(source)) from None
     return raw
 
 
 def _culprit(source: Any) -> str:
-    """The field, or the item, that cannot be written; empty where that cannot be told."""
+    """Return the field or the item that cannot be encoded; empty if it is not found."""
     place = ""
     try:
         for name in source if isinstance(source, Mapping) else range(len(source)):
@@ -80,7 +80,7 @@ def _culprit(source: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The JSON form of a value that the encoder does not know by itself."""
+    """Return the JSON form of a value that the encoder does not know."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"there is no JSON for {type(value).__name__}")
@@ -103,13 +103,13 @@ def _check_finite(value: Any, place: str = "") -> None:
 
 
 def too_large(size: int, max_bytes: int) -> EnvelopeError:
-    """The complaint about an event beyond the limit; its place is the first byte too many."""
+    """Return the error about an event beyond the limit; its place is the first byte too many."""
     reason = f"too large: {size} bytes, and the limit is {max_bytes}"
     return EnvelopeError(reason, place=f"byte {max_bytes}")
 
 
 def within(place: str, error: EnvelopeError) -> EnvelopeError:
-    """The same complaint, as seen from outside the element it is about."""
+    """Return the same error with the place seen from outside the element."""
     inner = error.place
     if inner.startswith(("byte ", "character ")):
         inner = f" {inner}"
@@ -119,7 +119,7 @@ def within(place: str, error: EnvelopeError) -> EnvelopeError:
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether these bytes are UTF-8: the decoder looks only at the strings it unpacks."""
+    """Whether these bytes are UTF-8: the decoder checks only the strings that it decodes."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ def is_text(raw: bytes) -> bool:
 
 
 def is_shallow(raw: bytes) -> bool:
-    """Whether this JSON is nested no deeper than the limit, so that no walk runs out of stack."""
+    """Whether this JSON is nested no deeper than the limit, so that recursion cannot fail."""
     size = len(raw)
     if size <= SHALLOW:
         return True
@@ -141,12 +141,12 @@ def is_shallow(raw: bytes) -> bool:
 
 
 def _count(raw: bytes, bracket: bytes) -> int:
-    # Quicker than bytes.count, which looks at one byte after the other.
+    # Quicker than bytes.count.
     return len(raw) - len(raw.replace(bracket, b""))
 
 
 def check(raw: bytes) -> None:
-    """EnvelopeError, with place and reason, for bytes that are not JSON we accept."""
+    """Raise EnvelopeError, with place and reason, for bytes that are not accepted as JSON."""
     try:
         _syntax(raw)
     except (ValueError, RecursionError) as error:
@@ -169,11 +169,11 @@ def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
         place = f"byte {undecodable.start}"
         return EnvelopeError(f"not UTF-8 at {place}: {undecodable.reason}", place=place)
     if not text.strip():
-        return EnvelopeError("not JSON: there is nothing in it", place="byte 0")
+        return EnvelopeError("not JSON: the input is empty", place="byte 0")
     half = _HALF.search(raw)
-    import json  # noqa: PLC0415  slow to import, and only a complaint needs it
+    import json  # noqa: PLC0415  slow to import, and only an error message needs it
 
-    # The standard library names the place exactly, but lets pass what the two branches below find.
+    # The standard library names the exact place, but accepts the faults of the two branches below.
     try:
         json.loads(text)
     except json.JSONDecodeError as fault:
@@ -182,7 +182,7 @@ def _complaint(raw: bytes, error: Exception | None) -> EnvelopeError:
         offset, reason = 0, str(error)
     else:
         if half:
-            offset, reason = half.start(), "half a surrogate pair, which no text has"
+            offset, reason = half.start(), "half a surrogate pair, which is not valid text"
         else:
             offset, reason = _place(str(error)), "NaN and Infinity are no JSON numbers"
     return EnvelopeError(f"not JSON at byte {offset}: {reason}", place=f"byte {offset}")
@@ -193,7 +193,7 @@ def _too_deep(place: str) -> EnvelopeError:
 
 
 def _deep(raw: bytes) -> str:
-    """Where the first level beyond the limit opens."""
+    """Return the place where the first level beyond the limit opens."""
     depth = 0
     for found in _LEVELS.finditer(raw):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(found[0], 0)
@@ -213,19 +213,19 @@ _text: Final = msgspec.json.Decoder(str).decode
 
 
 def top_level(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The fields of an object, each still JSON."""
+    """Return the fields of an object, each still JSON."""
     try:
         return _fields(raw)
     except msgspec.ValidationError:
         start = len(bytes(raw)) - len(bytes(raw).lstrip())
-        reason = "expected a JSON object: an event is one"
+        reason = "expected a JSON object, as every event is one"
         raise EnvelopeError(reason, place=f"byte {start}") from None
     except (ValueError, RecursionError) as error:
         raise _complaint(bytes(raw), error) from None
 
 
 def fields_or_none(raw: bytes) -> dict[str, msgspec.Raw] | None:
-    """The same, None for what is no object or no JSON: for who needs no reason."""
+    """Return the same, or None for bytes that are no object: for callers that need no reason."""
     try:
         return _fields(raw)
     except (ValueError, RecursionError):
@@ -233,7 +233,7 @@ def fields_or_none(raw: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def items(raw: bytes | msgspec.Raw) -> list[msgspec.Raw]:
-    """The items of an array, each still JSON."""
+    """Return the items of an array, each still JSON."""
     try:
         return _items(raw)
     except (ValueError, RecursionError) as error:
@@ -246,7 +246,7 @@ def begins(raw: bytes | msgspec.Raw, mark: bytes) -> bool:
 
 
 def string(value: object) -> str:
-    """A string, whether as JSON or as itself; a number by its digits; empty for anything else."""
+    """Return a string, given as JSON or as `str`; an integer as its digits; else empty."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -260,7 +260,7 @@ def string(value: object) -> str:
 
 
 def members(value: object) -> dict[str, Any]:
-    """The fields of an object, as JSON or as itself; none of anything else."""
+    """Return the fields of an object, given as JSON or as a mapping; else an empty dict."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (bytes, msgspec.Raw)) and begins(value, b"{"):
@@ -269,7 +269,7 @@ def members(value: object) -> dict[str, Any]:
 
 
 def elements(value: object) -> list[Any] | None:
-    """The items of an array, as JSON or as itself; None for anything else."""
+    """Return the items of an array, given as JSON or as a list; else None."""
     if isinstance(value, msgspec.Raw):
         value = items(value) if begins(value, b"[") else None
     return list(value) if isinstance(value, (list, tuple)) else None

@@ -1,7 +1,7 @@
-"""The reader: bytes, text or objects become events; the common envelope without a detour, carriers
-unwrapped first.
+"""The reader: makes events of bytes, text or objects, with a shortcut for the common envelope;
+carriers are taken off first.
 
-`jsontext` checks the bytes, `carriers` knows what stands around an event, `forms` the envelopes.
+`jsontext` checks the bytes, `carriers` knows the carriers of an event, `forms` the envelopes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ MAX_BYTES: Final = 1 << 20
 """The default limit of one event: the most that SQS and EventBridge carry."""
 
 MAX_LAYERS: Final = 6
-"""Carriers around one event: a bus, a topic and a queue are three, and a dead letter makes it
-four."""
+"""The most carriers around one event: a bus, a topic, a queue and a dead letter are four."""
 
 EventLike = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
@@ -34,7 +33,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Classic(msgspec.Struct, frozen=True, gc=False):
-    """The EventBridge envelope, its detail left as it is."""
+    """The EventBridge envelope, with its detail still JSON."""
 
     id: str = ""
     type: str = msgspec.field(name="detail-type", default="")
@@ -53,10 +52,10 @@ def read(
     headers: Mapping[str, str] = NO_HEADERS,
     layers: int = MAX_LAYERS,
 ) -> Event:
-    """The event in these bytes, this text or this dict; EnvelopeError for anything that is none.
+    """Return the event in these bytes, this text or this dict; EnvelopeError if there is none.
 
-    Up to so many `layers` of carriers (queue records, notices of a topic) are taken off first; the
-    `raw` of the event is what the innermost held.
+    Up to `layers` carriers (queue records, notices of a topic) are taken off first; the `raw` of
+    the event is the content of the innermost carrier.
     """
     if headers is not NO_HEADERS:
         headers = {name.lower(): value for name, value in headers.items()}
@@ -68,8 +67,8 @@ def read(
 
 
 def classic(source: bytes, headers: Mapping[str, str], number: int | None = None) -> Event | None:
-    """The event, if it is in EventBridge's own envelope: most are, and this is the quickest way.
-    `number` is for one of several events of a request."""
+    """Return the event if it has EventBridge's own envelope, as most have: this is the quickest
+    way. `number` is for one of several events of a request."""
     try:
         envelope = _classic(source)
         if (
@@ -91,16 +90,16 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
                 number,
             )
     except (ValueError, RecursionError):
-        # Another envelope, or there is something wrong: both are found out without haste.
+        # Another envelope, or invalid: `read_any` decides, more slowly.
         pass
     return None
 
 
 def parts(payload: Any) -> list[Any]:
-    """The elements of a payload that may be an event each, in order, not read yet: an invalid one
-    spoils no other.
+    """Return the elements of a payload, each of which may be an event, in order and not yet read:
+    an invalid element affects no other.
 
-    The payload itself where it cannot be taken apart.
+    The only element is the payload itself if it cannot be split.
     """
     try:
         return _elements(payload)
@@ -109,7 +108,7 @@ def parts(payload: Any) -> list[Any]:
 
 
 def kept(event: Event) -> bytes:
-    """JSON from which `read` makes the same event again, its transport id, headers and part too."""
+    """Return JSON of which `read` makes the same event, with transport id, headers and part."""
     if not event.headers and not event.part:
         try:
             if read(event.raw, max_bytes=len(event.raw)).id == event.id:
@@ -131,12 +130,12 @@ class NoEvent(bytes):
     """Bytes that are no event, as they came."""
 
     kept: bytes
-    """The same with what came beside them, as a dead letter keeps it."""
+    """The same bytes with the headers of their request, as a dead letter keeps them."""
 
 
 def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
-    """Invalid bytes with the headers of their request: two requests are two dead letters, and a
-    mended one finds its key. Equal bytes of one request are told apart by their number."""
+    """Return invalid bytes with the headers of their request: two requests are two dead letters,
+    and a corrected event gets its key. The number tells equal bytes of one request apart."""
     if not number and all(name == "content-type" for name in headers):
         return raw
     carrier: dict[str, object] = {"eventonce": 1, "headers": dict(headers)}
@@ -154,7 +153,7 @@ def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
 
 
 class Limits(NamedTuple):
-    """The limits that are handed on from carrier to carrier."""
+    """The arguments of `read` that are passed from carrier to carrier."""
 
     max_bytes: int
     headers: Mapping[str, str]
@@ -162,7 +161,7 @@ class Limits(NamedTuple):
 
 
 def read_any(source: Any, limits: Limits) -> Event:
-    """The event in any form, in any carrier."""
+    """Return the event in any form, in any carrier."""
     if isinstance(source, Event):
         return source
     if isinstance(source, Mapping):
@@ -178,7 +177,7 @@ def read_any(source: Any, limits: Limits) -> Event:
     jsontext.check(raw)
     start = raw.lstrip()
     if start.startswith(b'"'):
-        # Relays that write their JSON as a JSON string; no other string is an event.
+        # Some relays write their JSON as a JSON string; no other string is an event.
         text = jsontext.string(msgspec.Raw(start))
         if text.lstrip().startswith("{"):
             return _inside(Wrapped(text, ""), None, limits)
@@ -193,25 +192,25 @@ def read_any(source: Any, limits: Limits) -> Event:
 
 
 def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
-    """The event inside a carrier, with what only the carrier knows."""
+    """Return the event inside a carrier, with the fields that only the carrier has."""
     if not limits.layers:
         raise EnvelopeError("wrapped too many times", place=wrapped.place)
     content = wrapped.content
     if isinstance(content, msgspec.Raw):
         content = jsontext.string(content) if jsontext.begins(content, b'"') else bytes(content)
     if wrapped.keep and carrier is not None and not _is_object(content):
-        # A bus carries any payload: what is no object is an event by what the bus says of it.
+        # A bus carries any payload: if it is no object, the fields of the bus make the event.
         event = Event(carrier, carrier, headers=limits.headers)
     else:
         try:
             event = read(content, **limits._replace(layers=limits.layers - 1)._asdict())
         except EnvelopeError as error:
             raise within(wrapped.place, error) from None
-    # A blank id names nothing; one that stands in the event itself may be an entity's.
+    # A blank id does not count; the id inside an event of `cxone` may be that of an entity.
     own = "" if event.form == "cxone" else event.id.strip()
     if not wrapped.keep:
         if (own or not wrapped.id) and not wrapped.headers:
-            # Nobody else has it yet.
+            # The event is new, so changing it is safe.
             if wrapped.channel:
                 msgspec.structs.force_setattr(event, "channel", wrapped.channel)
             if wrapped.receives:

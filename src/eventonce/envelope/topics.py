@@ -1,4 +1,4 @@
-"""Genesys topics: from the name in a notification to the template that EventBridge calls it by."""
+"""Genesys topics: from the name in a notification to the template that EventBridge uses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-# Every topic of the notification API, July 2026: what stands before its first id, and what after;
-# `.` for a topic that ends with the id, `-` for one that has none.
+# Every topic of the notification API, July 2026: the words before its first id, and those after it;
+# `.` for a topic that ends with the id, `-` for a topic without an id.
 _TOPICS: Final = """
 analytics.conversation: metrics
 analytics.conversations.details.jobs.availability: -
@@ -138,11 +138,11 @@ _CONCRETE: Final = re.compile(
 
 
 LONGEST: Final = 512
-"""Characters: EventBridge allows a type 128; what is longer is no topic, and is not remembered."""
+"""The most characters of a topic; a longer text is not cached. EventBridge allows a type 128."""
 
 
 def template(topic: str) -> str:
-    """The topic with `{id}` for its ids: by the list where it is known, else by how ids look."""
+    """Return the topic with `{id}` for its ids: by the list if known, else by the form of ids."""
     return _template(topic) if len(topic) <= LONGEST else topic
 
 
@@ -157,7 +157,7 @@ def _template(topic: str) -> str:
 
 @lru_cache(maxsize=1)
 def templates() -> tuple[str, ...]:
-    """Every topic that is known, as EventBridge calls it."""
+    """Return every known topic, as EventBridge names it."""
     return tuple(".".join(steps) for steps in _ends(_known()))
 
 
@@ -170,7 +170,7 @@ def _ends(node: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _matched(node: dict[str, Any], segments: list[str]) -> list[str] | None:
-    """The template these segments follow; a word of the template goes before an id."""
+    """Return the template that these segments match; a word of a template goes before an id."""
     if not segments:
         return [] if _END in node else None
     for step in (segments[0], _ID):
@@ -183,7 +183,7 @@ def _matched(node: dict[str, Any], segments: list[str]) -> list[str] | None:
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, Any]:
-    """The list as a tree of segments."""
+    """Return the list as a tree of segments."""
     tree: dict[str, Any] = {}
     for line in _TOPICS.strip().replace("\n  ", " ").splitlines():
         before, _, after = line.partition(":")

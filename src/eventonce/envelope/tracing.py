@@ -1,6 +1,6 @@
-"""The trace context that came with an event: where its transport has it, and under which names.
+"""The trace context of an event: its place in each transport, and its names there.
 
-Only carried here, as text; `otel` reads it, where somebody traces.
+Here the context is only text; `otel` reads it if tracing is on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from eventonce.envelope.jsontext import members, string
 from eventonce.types import NO_HEADERS
 
 W3C: Final = ("traceparent", "tracestate")
-"""Headers of a request, and attributes of a message or a CloudEvent."""
+"""The names as headers of a request, and as attributes of a message or a CloudEvent."""
 
 XRAY: Final = "x-amzn-trace-id"
 """The header of AWS X-Ray; of a queue's message it is the system attribute `AWSTraceHeader`."""
@@ -20,22 +20,22 @@ XRAY: Final = "x-amzn-trace-id"
 XRAY_ATTRIBUTE: Final = "AWSTraceHeader"
 
 _VALUES: Final = ("stringValue", "StringValue", "Value")
-"""The text of an attribute, as Lambda, SQS and SNS name it."""
+"""The field with the text of an attribute, in Lambda, SQS and SNS."""
 
 
 def of_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The context of a request; header names are in lower case."""
+    """Return the context of a request; header names are in lower case."""
     if W3C[0] in headers or XRAY in headers:
         return {name: headers[name] for name in (*W3C, XRAY) if name in headers}
     return NO_HEADERS
 
 
 def of_message(fields: Mapping[str, Any]) -> Mapping[str, str]:
-    """The context of a message of SQS or SNS, as the service or Lambda gives it."""
+    """Return the context of a message of SQS or SNS, as the service or Lambda gives it."""
     known = fields.get("attributes") or fields.get("Attributes")
     sent = fields.get("messageAttributes") or fields.get("MessageAttributes")
     if not sent and type(known) is dict and XRAY_ATTRIBUTE not in known:
-        # Nearly all messages.
+        # A shortcut for nearly all messages.
         return NO_HEADERS
     found: dict[str, str] = {}
     attributes = members(sent)
