@@ -1,5 +1,5 @@
-"""Checks of arguments: each raises ConfigError with the argument's name, its value and what was
-expected of it."""
+"""Checks of arguments: each raises ConfigError with the argument's name, its value and the value
+that was expected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_count(name: str, value: object) -> None:
 
 def check_seconds(name: str, value: object, *, negative: bool = False) -> None:
     """Refuse anything but a number of seconds, 0 or more unless it may be negative."""
-    # No number is a number that does not equal itself.
+    # NaN does not equal itself.
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124
         raise ConfigError(f"{name} must be a number of seconds, not {value!r}")
     if value < 0 and not negative:
@@ -38,13 +38,13 @@ def check_function(name: str, value: object) -> None:
 
 
 def check_iterable(name: str, value: object, expected: str) -> None:
-    """Refuse anything that holds no others; what is held is for the caller to check."""
+    """Refuse anything that is not iterable; the caller checks the items."""
     if not isinstance(value, Iterable):
         raise ConfigError(f"{name}: expected a list of {expected}, not {type(value).__name__}")
 
 
 def check_texts(name: str, value: object) -> None:
-    """Refuse anything but several texts: one alone would be taken for a list of its letters."""
+    """Refuse anything but a list of texts: one text would be taken for a list of its characters."""
     if isinstance(value, list | tuple | set | frozenset):
         wrong = [one for one in value if not isinstance(one, str)]
         if not wrong:
@@ -54,9 +54,9 @@ def check_texts(name: str, value: object) -> None:
 
 
 def check_keys(keys: Iterable[object]) -> None:
-    """Refuse a key that is no bytes: a store would have no record of it, and say so."""
+    """Refuse a key that is not bytes: a store would answer that there is no record."""
     for key in keys:
         if not isinstance(key, bytes):
             raise ConfigError(
-                f"a key must be bytes, not {key!r}; bytes.fromhex reads one that is shown as text"
+                f"a key must be bytes, not {key!r}; bytes.fromhex reads a key in hexadecimal"
             )

@@ -1,4 +1,4 @@
-"""The wall clock, in the law's unit; everything that needs the time takes it as an argument."""
+"""The wall clock, in the law's unit; all code that needs the time gets a clock as an argument."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def wall_clock() -> int:
-    """Milliseconds since the epoch."""
+    """Return the milliseconds since the epoch."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""The object users hold: a store, a name, rules and handlers, and the ways to give it events."""
+"""The consumer, which users create: a store, a name, rules and handlers, and the ways in."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class Consumer:
         clock: Callable[[], int] = wall_clock,
     ) -> None:
         """`handler` takes the events that no `on` takes. `secrets` key every digest: the first is
-        in use, the others are the old ones of a rotation. `threads` bounds the plain handlers that
-        run side by side under `process_async`. `letters` is the place of dead letters: the store,
-        unless it is an SQS queue's `sqs://name`. `keep_letters` is how long those in the store are
-        kept, such as "90d": for ever, unless it is given. `unhandled` is the policy for events
-        whose type no handler takes: "ignore" acknowledges them, "letter" keeps each as a dead
-        letter, "fail" leaves them to their transport; the first of each type is a warning.
-        `max_bytes` is the limit of one event, whichever way it comes in. `keep_headers` names HTTP
-        headers that stay with an event beside the usual ones and those that the rules name. With
-        `sealing_keys`, dead letters and results are stored encrypted: the first key seals, all of
-        them open. A key is 32 bytes in base64 or hexadecimal, or `kms://KEY`."""
+        in use, the others are the old ones of a rotation. `threads` is the most plain handlers that
+        run side by side under `process_async`. `letters` is the place of dead letters: `sqs://name`
+        for an SQS queue; without it, the store. `keep_letters` is how long the store keeps dead
+        letters, such as "90d"; without it, for ever. `unhandled` is the policy for events whose
+        type no handler takes: "ignore" acknowledges them, "letter" keeps each as a dead letter,
+        "fail" leaves them to their transport; the first event of each type is logged as a warning.
+        `max_bytes` is the limit of one event for every way in. `keep_headers` names HTTP headers
+        that stay with an event, in addition to the usual ones and those that the rules name. With
+        `sealing_keys`, dead letters and results are stored encrypted: the first key seals, every
+        key opens. A key is 32 bytes in base64 or hexadecimal, or `kms://KEY`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
         if not _is_store(opened):
             raise ConfigError(
@@ -122,7 +122,7 @@ class Consumer:
 
     @property
     def observers(self) -> list[Observer]:
-        """Functions that are told of every outcome; more may be appended."""
+        """The observers, which get every outcome; more may be appended."""
         return self.runtime.observers
 
     @observers.setter
@@ -132,7 +132,7 @@ class Consumer:
 
     @cached_property
     def kept_headers(self) -> frozenset[str]:
-        """The HTTP headers that stay with an event, beside those that always do."""
+        """The HTTP headers that stay with an event, in addition to those that always do."""
         return self._keep_headers | self.rules.headers
 
     @overload
@@ -140,9 +140,9 @@ class Consumer:
     @overload
     def on(self, pattern: str = "*") -> Callable[[H], H]: ...
     def on(self, pattern: str | H = "*") -> H | Callable[[H], H]:
-        """Register a handler for the event types this glob matches; the first registered wins.
+        """Register a handler for the event types that this glob matches; the first registered wins.
 
-        `*` stands for any characters, dots too; with no pattern the handler takes everything.
+        `*` stands for any characters, dots too; without a pattern the handler takes every type.
         """
         if not isinstance(pattern, str):
             return self.on()(pattern)
@@ -162,18 +162,18 @@ class Consumer:
         deliveries: int | None = None,
         wait: float = 0.0,
     ) -> list[Outcome]:
-        """Run the new events; one outcome per event, in order.
+        """Run the new events; return one outcome for each event, in order.
 
-        `deadline` is the number of seconds until somebody ends this process: no lease is renewed
-        beyond that moment, and the lease of a fact does not last longer in the first place. A
-        number below 0 is taken for 0. Once no more than `margin` seconds are left, no handler
-        begins: events that wait are freed.
+        `deadline` is the number of seconds until this process is ended: no lease is renewed beyond
+        that moment, and the first lease of a fact does not last longer either. A number below 0
+        counts as 0. Once no more than `margin` seconds are left, no handler begins: events that
+        wait are freed.
 
         `deliveries` is the number of deliveries after which the transport drops an event: the event
-        is given up at that attempt, and so kept as a dead letter, where its rule would allow more.
+        is given up at that attempt, and so kept as a dead letter, even if its rule allows more.
 
         `wait` is the number of seconds that a copy may wait for the run of its original in another
-        process, before it is `busy`. A run of this process is waited for in any case.
+        process, before it is `busy`. A copy waits for a run of this process in any case.
         """
         started = time.perf_counter()
         end, most, copy_wait = None, inf, CopyWait(COPY_WAIT)
@@ -190,7 +190,7 @@ class Consumer:
     async def process_async(
         self, events: Iterable[Incoming] | Incoming, *, wait: float = 0.0
     ) -> list[Outcome]:
-        """The same on an event loop: async handlers run on it, plain ones in threads."""
+        """Do the same on an event loop: async handlers run on the loop, plain ones in threads."""
         check_seconds("process_async: wait", wait)
         started = time.perf_counter()
         runtime = self.runtime
@@ -203,14 +203,14 @@ class Consumer:
     @overload
     def once(self, event: Callable[[Job], Any]) -> Callable[[Incoming], Any]: ...
     def once(self, event: Incoming | Callable[[Job], Any]) -> Any:
-        """Guard code that is already there, as a decorator or around a block.
+        """Guard existing code, as a decorator or around a block.
 
-        `@consumer.once` makes a function of a job one of an event: it runs for new events alone,
-        and answers the `Outcome`. Of an `async def` function that is to be awaited.
+        `@consumer.once` turns a function of a job into a function of an event: it runs only for new
+        events, and returns the `Outcome`; for an `async def` function, an awaitable of it.
 
-        `with consumer.once(event) as job: if job.run: …`: leaving the block completes it, an
-        exception frees it to be tried again; `job.outcome` then says what became of it, and its
-        `ack` whether the transport may forget the event.
+        `with consumer.once(event) as job: if job.run: …`: the end of the block completes the event,
+        an exception frees it for another attempt. After the block `job.outcome` is the outcome, and
+        its `ack` says whether the transport may forget the event.
         """
         if isinstance(event, ONE):
             return self._block(event)
@@ -272,7 +272,7 @@ class Consumer:
                 ended = True
                 job.outcome = self.runtime.tell(visit.result(), started)[0]
         except BaseException as error:
-            # A block that was abandoned may be left in anybody's context.
+            # The garbage collector may leave an abandoned block in any context.
             if not isinstance(error, GeneratorExit):
                 INSIDE.set(visit.around)
             if not ended:
@@ -285,11 +285,11 @@ class Consumer:
         return self.runtime.routes.asynchronous
 
     def letters(self) -> Iterator[Letter]:
-        """The events this consumer gave up and its store keeps, oldest first."""
+        """Return the dead letters of this consumer in its store, oldest first."""
         return self.admin.letters(self.name)
 
     def redrive(self, letters: Iterable[Letter] | None = None) -> list[Outcome]:
-        """Run dead letters again, all if none are named; one that is settled by it is dropped."""
+        """Run these dead letters again, or all of them; drop each whose event is settled now."""
         if letters is not None:
             check_iterable("redrive", letters, "dead letters")
         chosen = list(self.letters() if letters is None else letters)
@@ -308,12 +308,12 @@ class Consumer:
         return outcomes
 
     def use(self, rules: Ruleset) -> None:
-        """Plan all further events by these rules; what is under way goes on by the old ones."""
+        """Plan all further events by these rules; events that are planned already keep the old."""
         if not isinstance(rules, Ruleset):
             raise ConfigError(f"use: expected a Ruleset, not {type(rules).__name__}")
         if rules.name != self.name:
             raise ConfigError(
-                f"use: these rules are for the consumer {rules.name!r}, and this one is "
+                f"use: these rules are for the consumer {rules.name!r}, and this consumer is "
                 f"{self.name!r}: the name is part of every key, so that every copy would be new"
             )
         self.rules = rules
@@ -323,7 +323,7 @@ class Consumer:
         self.runtime.planner = Planner(rules, self.max_bytes, self.runtime.clock)
 
     def over(self, store: Store, *, clock: Callable[[], int] = wall_clock) -> Consumer:
-        """The same name, rules and handlers over another store: for tests, and for moving house."""
+        """Return a consumer with the same name, rules and handlers over another store."""
         mine = self.runtime
         other = Consumer(
             store,
@@ -341,7 +341,7 @@ class Consumer:
         return other
 
     def close(self) -> None:
-        """Stop the threads and let go of the store."""
+        """Stop the threads and close the store."""
         self.runtime.close()
         if self.runtime.letters is not self.admin:
             self.runtime.letters.close()
@@ -366,7 +366,7 @@ def _check_observers(observers: Sequence[Observer]) -> None:
 
 
 def _deadline(seconds: float | None, margin: float) -> tuple[Deadline | None, float]:
-    """The moment, and the seconds until handlers may begin no more."""
+    """Return the deadline, and the seconds for which handlers may begin."""
     check_seconds("process: margin", margin)
     if seconds is None:
         return None, inf
@@ -389,7 +389,7 @@ def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterS
                 f"{type(letters).__name__}"
             )
         return letters
-    from eventonce.aws.dlq import QueueLetterSink  # noqa: PLC0415  for those who have a queue
+    from eventonce.aws.dlq import QueueLetterSink  # noqa: PLC0415  only for a queue
 
     try:
         return QueueLetterSink(letters, store)
@@ -400,10 +400,10 @@ def _letter_sink(letters: str | LetterSink | None, store: LetterSink) -> LetterS
 def _with_seal(
     store: Any, letters: str | LetterSink | None, keys: Sequence[str]
 ) -> tuple[Any, LetterSink]:
-    """The store, and the place of dead letters; behind a seal if there are keys."""
+    """Return the store and the place of dead letters; both seal if there are keys."""
     if not keys:
         return store, _letter_sink(letters, store)
-    from eventonce.privacy import SealedLetters, Sealer, sealed  # noqa: PLC0415  for those who seal
+    from eventonce.privacy import SealedLetters, Sealer, sealed  # noqa: PLC0415  only to seal
 
     sealer = Sealer(keys)
     sink = _letter_sink(letters, store)

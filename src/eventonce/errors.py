@@ -1,4 +1,4 @@
-"""The error tree: what can go wrong, and who must act; and the two exceptions handlers raise."""
+"""The errors of eventonce, and the two exceptions that handlers raise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConfigError(EventonceError):
 
 
 def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError:
-    """The error about a file that cannot be read; the system's own words repeat its path."""
+    """Return the error about a file that cannot be read; the system's text repeats the path."""
     why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
     return ConfigError(f"{path} cannot be read: {why}")
 
@@ -28,9 +28,9 @@ class EnvelopeError(EventonceError):
     def __init__(self, message: str | None = None, *, place: str = "", rule: str = "") -> None:
         super().__init__(message)
         self.place = place
-        """Where in the event: a dotted path or a byte offset, empty where neither fits."""
+        """The place in the event: a dotted path or a byte offset; empty if neither fits."""
         self.rule = rule
-        """The rule that takes the event and finds no key in it; empty if it came to no rule."""
+        """The rule that takes the event and finds no key in it; empty if no rule was asked."""
 
 
 class StoreError(EventonceError):
@@ -42,7 +42,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreMismatch(StoreError):
-    """The store's schema or format is not one this version can work with."""
+    """The store has a schema or a format that this version cannot use."""
 
 
 class SealedError(StoreError):
@@ -54,7 +54,7 @@ class SourceUnavailable(EventonceError):
 
 
 LONGEST: Final = 14 * 86_400
-"""Seconds a retry may wait: two weeks, the longest a queue keeps a message."""
+"""The most seconds that a retry may wait: two weeks, the longest that a queue keeps a message."""
 
 
 class Retry(Exception):
@@ -63,7 +63,7 @@ class Retry(Exception):
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
         if after is not None and not (isinstance(after, int | float) and 0 <= after <= LONGEST):
-            raise ValueError(f"Retry: after is {after!r}, 0 to {LONGEST} seconds were expected")
+            raise ValueError(f"Retry: after must be 0 to {LONGEST} seconds, not {after!r}")
         self.after = after
 
 

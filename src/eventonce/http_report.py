@@ -18,14 +18,14 @@ from eventonce.errors import Reject, SourceUnavailable, StoreError
 from eventonce.types import Outcome
 
 _AGAIN: Final = frozenset((408, 429))
-"""The statuses that ask the sender to send again, beside those of a server error."""
+"""The statuses, besides 5xx, that ask the sender to send again."""
 
 SOONEST_RETRY: Final = 1
-"""Seconds: Retry-After takes whole ones."""
+"""The fewest seconds of Retry-After, which takes whole seconds."""
 
 
 JSON: Final[Mapping[str, str]] = MappingProxyType({"content-type": "application/json"})
-"""The headers of an answer that has no others."""
+"""The headers of an answer without further headers."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class EventReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The status of one event, and the reason as far as its sender may know it."""
+    """The status of one event, and the reason without private data."""
 
     id: str
     """The event's transport id, empty if it has none."""
@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Counts(NamedTuple):
-    """How many events ran, were copies, or failed, and how many there were of each status."""
+    """The number of events that ran, were copies, or failed, and the number of each status."""
 
     processed: int
     duplicates: int
@@ -67,7 +67,7 @@ class Counts(NamedTuple):
 
 
 def counts(outcomes: Sequence[Outcome]) -> Counts:
-    """The counts of these outcomes."""
+    """Count these outcomes."""
     statuses: dict[Status, int] = {}
     for outcome in outcomes:
         status = outcome.status
@@ -84,7 +84,7 @@ def counts(outcomes: Sequence[Outcome]) -> Counts:
 
 
 def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
-    """One response for all events: if one must come again, the sender is told to send again."""
+    """Return one response for all events: if an event must come again, it says to send again."""
     counted = counts(outcomes)
     headers: Mapping[str, str] = JSON
     again = counted.statuses.keys() - ACKNOWLEDGED
@@ -112,9 +112,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
-    """The answer as the sender of a request with these headers understands it.
+    """Return the answer with a status that the sender of these headers understands.
 
-    SNS sends again after 5xx alone: any 4xx is a delivery to it, and the message would be lost.
+    SNS sends again only after 5xx: it takes any 4xx for a delivery, and the message would be lost.
     """
     if SNS_TYPE in headers and answer.status in _AGAIN:
         return msgspec.structs.replace(answer, status=503)
@@ -122,11 +122,11 @@ def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
 
 
 def told_reason(outcome: Outcome) -> str:
-    """The reason without anything private.
+    """Return the reason without private data.
 
-    The error of a handler may have a customer's data or a password in it, and the error of a store
-    its address: the sender learns only the type of the first, and of the second only that it was
-    the store. Log and dead letter have both in full. The fault of an invalid event is no secret.
+    The error of a handler may contain a customer's data or a password, and the error of a store its
+    address. The sender gets only the type of a handler's error, and no text of a store's error. Log
+    and dead letter have both in full. The fault of an invalid event is no secret.
     """
     error = outcome.error
     match outcome.status:

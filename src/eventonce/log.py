@@ -1,5 +1,5 @@
-"""The log for what happens out of anybody's sight; `logging` is loaded when there is something to
-say, because a Lambda pays for every import with each cold start."""
+"""The log of background work. `logging` is imported with the first line, because every import makes
+the cold start of a Lambda function slower."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from logging import Logger
 
 SECOND_LINE: Final = 10.0
-"""Seconds between the first line about an outage and the second."""
+"""Seconds between the first and the second line about an outage."""
 
 
 def log() -> Logger:
-    """The logger `eventonce`."""
+    """Return the logger `eventonce`."""
     from logging import getLogger  # noqa: PLC0415  see above
 
     return getLogger("eventonce")
 
 
 class Outage:
-    """When the log tells of something that is away: as that begins, whenever it has lasted twice as
-    long as at the line before, and as it ends. A line for each failure would bury all others."""
+    """The lines of the log about one outage: when it begins, each time it has lasted twice as long
+    as at the line before, and when it ends. A line for each failure would hide all others."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -32,11 +32,11 @@ class Outage:
 
     @property
     def lasts(self) -> float:
-        """Seconds since it began; 0 where there is none."""
+        """Seconds since the outage began; 0 if there is none."""
         return 0.0 if self._began is None else self._clock() - self._began
 
     def tells(self) -> bool:
-        """Note a failure; whether it gets a line."""
+        """Note a failure; return whether it gets a line."""
         now = self._clock()
         if self._began is None:
             self._began, self._next = now, now + SECOND_LINE
@@ -47,7 +47,7 @@ class Outage:
         return True
 
     def ended(self) -> float | None:
-        """Note a success; the seconds of the outage that it ends, or None."""
+        """Note a success; return the seconds of the outage that it ends, or None."""
         if self._began is None:
             return None
         lasted, self._began = self._clock() - self._began, None
@@ -55,5 +55,5 @@ class Outage:
 
 
 def on_one_line(text: str) -> str:
-    """A text of a sender on one line, so that it cannot pass for a line of ours."""
+    """Return a sender's text on one line, so that it cannot imitate a line of the log."""
     return text if text.isprintable() else repr(text)[1:-1]

@@ -1,6 +1,6 @@
-"""Markup that is escaped by the way it is made: text becomes markup only through `tag`.
+"""Markup that is always escaped: text becomes markup only through `tag`.
 
-Events hold whatever their senders write, and a page is sent to people who trust its sender.
+Events contain any text that their senders write, and the readers of a page trust the page.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from html import escape
 from typing import Final, NamedTuple
 
 LONGEST: Final = 240
-"""Characters of a text that are shown; a value may have a hundred thousand."""
+"""The most characters of a text that are shown; a value may have a hundred thousand."""
 EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle", "input", "br"})
 THIN: Final = "\u202f"
-"""A narrow space that does not break: it parts thousands, and a number from its unit."""
+"""A narrow space that does not break: between thousands, and between a number and its unit."""
 HYPHEN: Final = "\u2011"
 """A hyphen that does not break."""
 KEPT: Final = f"\n\u00a0{THIN}"
@@ -26,11 +26,11 @@ class Html(str):
 
 
 def tag(name: str, /, *inside: object, **attributes: object) -> Html:
-    """An element; whatever is inside and is no `Html` is escaped, and `None` is left out.
+    """Return an element; content that is not `Html` is escaped, and `None` is left out.
 
-    An attribute is written with `-` for `_`, and `class_` as `class`; one that is None or False is
-    left out, and one that is True has no value. The `value` of a field is sent back by its form,
-    and keeps its control characters.
+    An attribute is written with `-` for `_`, and `class_` as `class`. An attribute that is None or
+    False is left out; True gives an attribute without a value. The `value` of a field keeps its
+    control characters, because the form sends it back.
     """
     told = "".join(
         f" {word.rstrip('_').replace('_', '-')}"
@@ -44,7 +44,7 @@ def tag(name: str, /, *inside: object, **attributes: object) -> Html:
 
 
 def joined(*inside: object) -> Html:
-    """Markup of several parts, one after the other."""
+    """Return the markup of several parts, one after the other."""
     return Html(
         "".join(
             part if isinstance(part, Html) else escape(printable(_plain(part)))
@@ -55,7 +55,7 @@ def joined(*inside: object) -> Html:
 
 
 class Highlight(NamedTuple):
-    """A word of a report's first sentence that stands out; harm is what should not be."""
+    """A highlighted word of a report's first sentence; `harm` marks something bad."""
 
     text: str
     harm: bool = False
@@ -66,7 +66,7 @@ Sentence = Sequence[str | Highlight]
 
 
 def lead(sentence: Sentence) -> Html:
-    """The sentence as markup."""
+    """Return the sentence as markup."""
     return joined(
         *(
             tag("b", word.text, class_="harm" if word.harm else None)
@@ -78,21 +78,21 @@ def lead(sentence: Sentence) -> Html:
 
 
 def data(text: object) -> Html:
-    """A text of an event: cut where it is long, and kept from turning the direction of the words
-    around it."""
+    """Return a text of an event as markup: cut if it is long, and without an effect on the writing
+    direction of the words around it."""
     full = str(text)
     cut = f"{full[:LONGEST]}… ({number(len(full))} characters)" if len(full) > LONGEST else full
     return tag("bdi", cut)
 
 
 def dotted(name: str) -> Html:
-    """A name of an event, such as a type or a path, which may break after its dots."""
+    """Return a name of an event, such as a type or a path, which may break after its dots."""
     return Html(data(name).replace(".", ".<wbr/>"))
 
 
 def printable(text: str) -> str:
-    """The text without control characters, such as one that turns the direction of writing; line
-    breaks and the spaces of numbers stay."""
+    """Return the text with control characters escaped, such as those for the writing direction;
+    line breaks and the spaces of numbers stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -110,13 +110,13 @@ def _plain(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A number with narrow spaces between its thousands."""
+    """Return a number with narrow spaces between its thousands."""
     shown = f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.2g}"
     return shown.replace(",", THIN)
 
 
 def share(part: float, whole: float) -> str:
-    """A part of a whole, in percent."""
+    """Return a part of a whole, in percent."""
     percent = 100 * part / whole if whole else 0.0
     digits = 0 if percent in (0, 100) else 1
     shown = f"{percent:.{digits}f}"
@@ -128,5 +128,5 @@ def share(part: float, whole: float) -> str:
 
 
 def counted(amount: float, one: str, many: str = "") -> str:
-    """`1 event`, `20 000 events`."""
+    """Return a number with its noun: `1 event`, `20 000 events`."""
     return f"{number(amount)}\u00a0{one if amount == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""Events sent to a bus, a queue or a receiver, several times over: a trial of an installation."""
+"""Events sent to a bus, a queue or a receiver, several times, to try an installation."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from eventonce.sinks.http_client import (
 from eventonce.sources.files import Capture
 
 NOT_AN_EVENT: Final = "NotAnEvent"
-"""The code of input that is not sent at all, beside those of the services."""
+"""The code of input that is not sent at all, besides the codes of the services."""
 
 REFUSALS_KEPT: Final = 100
-"""Refusals that are kept whole; the others are counted."""
+"""The most refusals that are kept whole; the others are only counted."""
 
 ATTEMPTS: Final = 6
-"""Times an event is sent that the service refuses for the moment."""
+"""The most times that an event is sent while the service refuses it temporarily."""
 
 PAUSE: Final = 0.1
-"""Seconds before the second attempt, doubled each time: about three in all, by which a throttled
-account has room again."""
+"""Seconds before the second attempt, doubled each time: about three seconds in all, after which a
+throttled account accepts requests again."""
 
 RECEIVER_TIMEOUT: Final = 5.0
-"""Seconds that an API destination of EventBridge waits for its answer."""
+"""Seconds to wait for an answer, as an API destination of EventBridge does."""
 
 GROUP: Final = "eventonce"
 """The message group of all events on a FIFO queue."""
@@ -60,7 +60,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     """One copy of one event."""
 
     number: int
-    """Which event of the file, from 1."""
+    """The number of the event in the file, from 1."""
     copy: int
     raw: bytes
 
@@ -75,24 +75,24 @@ class RefusedCopy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, outgoing: Outgoing, code: str, reason: str) -> RefusedCopy:
-        """The refusal of this copy."""
+        """Return the refusal of this copy."""
         return cls(outgoing.number, outgoing.copy, code, reason)
 
 
 class Summary(msgspec.Struct):
-    """The result so far: it is printed too if the sending is interrupted."""
+    """The result so far, which is also printed after an interruption."""
 
     events: int = 0
     copies: int = 0
     sent: int = 0
     refused: int = 0
     answers: Counter[str] = msgspec.field(default_factory=Counter)
-    """The statuses that a receiver reports for the events, or the codes of those refused."""
+    """The statuses that a receiver reports for the events, or the codes of the refusals."""
     refusals: list[RefusedCopy] = []
 
 
 Send = Callable[[Sequence[Outgoing], Counter[str]], list[RefusedCopy]]
-"""Sends these, in their order, and counts the answers; the result is the refusals."""
+"""Sends these copies, in their order, counts the answers, and returns the refusals."""
 
 
 def send_all(
@@ -119,7 +119,7 @@ def send_all(
 
 
 class Target:
-    """A queue or a bus: sends entries in batches, and again those it refuses for the moment."""
+    """A queue or a bus: sends entries in batches, with retries of those refused temporarily."""
 
     def __init__(self, place: Queue | Bus, entry_of: Callable[[Outgoing], Any]) -> None:
         """`entry_of` raises EnvelopeError for input that is not sent at all."""
@@ -127,7 +127,7 @@ class Target:
         self._entry_of = entry_of
 
     def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[RefusedCopy]:
-        """Send these; answers which were refused, each with the service's code."""
+        """Send these copies; return those that were refused, each with the service's code."""
         refusals: list[RefusedCopy] = []
         left: list[tuple[Outgoing, Any]] = []
         for one in going:
@@ -157,14 +157,14 @@ class Target:
 
 
 def to_queue(queue: Queue) -> Target:
-    """The queue, with the events as EventBridge would put them there.
+    """Return the target for a queue, with the events as EventBridge would put them there.
 
     On a FIFO queue each copy has a deduplication id of its own: otherwise the queue, and not the
-    consumer, would drop it.
+    consumer, would drop the copy.
     """
 
     def entry_of(outgoing: Outgoing) -> Entry:
-        read(outgoing.raw)  # EventBridge brings nothing but events, and SQS nothing but text
+        read(outgoing.raw)  # raises for invalid input, which EventBridge would not deliver
         body = outgoing.raw.decode()
         if not queue.fifo:
             return Entry(body)
@@ -174,14 +174,14 @@ def to_queue(queue: Queue) -> Target:
 
 
 def to_bus(bus: Bus, *, source: str = "", type: str = "") -> Target:
-    """The bus, with the events' own source, type, time, resources and detail, unless others are
-    given. ConfigError if there is no such bus."""
+    """Return the target for a bus, with the events' own source, type, time, resources and detail,
+    unless `source` or `type` is given. ConfigError if there is no such bus."""
 
     def entry_of(outgoing: Outgoing) -> dict[str, Any]:
         event = read(outgoing.raw)
         entry = bus.entry(event)
         if not entry["Detail"].lstrip().startswith("{"):
-            raise EnvelopeError("its detail is not a JSON object, as EventBridge needs it")
+            raise EnvelopeError("the detail must be a JSON object for EventBridge")
         # A reserved source is not replaced: the user wants to see the refusal.
         entry["Source"] = source or event.source or entry["Source"]
         entry["DetailType"] = type or entry["DetailType"]
@@ -218,7 +218,7 @@ class ReceiverClient:
         self._client = HTTPClient(parts, RECEIVER_TIMEOUT)
 
     def __call__(self, going: Sequence[Outgoing], answers: Counter[str]) -> list[RefusedCopy]:
-        """Post these; answers which were refused, each with its status."""
+        """Post these copies; return those that were refused, each with its status."""
         refusals = []
         for outgoing in going:
             try:
@@ -246,7 +246,7 @@ class ReceiverClient:
 
 
 def _report(body: bytes) -> _Report:
-    """The report of the receiver; an empty one if another server answered."""
+    """Return the report of the receiver; an empty one if another server answered."""
     try:
         return msgspec.json.decode(body, type=_Report)
     except msgspec.MsgspecError:
@@ -254,7 +254,7 @@ def _report(body: bytes) -> _Report:
 
 
 def _attempts() -> Iterator[bool]:
-    """Whether this is the last attempt, with a pause before each but the first."""
+    """Yield for each attempt whether it is the last, with a pause before all but the first."""
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(random.uniform(0.5, 1) * PAUSE * 2 ** (attempt - 1))
@@ -276,8 +276,8 @@ class _PutEventsRequest(msgspec.Struct):
 
 
 def published(raw: bytes, now: str) -> list[bytes]:
-    """The event itself; or, of a PutEvents request or an entry of one, the events that EventBridge
-    makes of it. Their ids are derived from their text: a copy has the id of the first."""
+    """Return the event itself; for a PutEvents request, or an entry of one, the events that
+    EventBridge makes of it. Their ids are derived from their text, so a copy has the same id."""
     try:
         request = msgspec.json.decode(raw, type=_PutEventsRequest)
         return [event for one in request.entries for event in published(bytes(one), now)]
@@ -303,8 +303,8 @@ def published(raw: bytes, now: str) -> list[bytes]:
 
 
 def renewed(raw: bytes) -> bytes:
-    """The event under a new transport id, as one that is published again has; if it has none it
-    stays as it is. Everything else of it is kept to the byte."""
+    """Return the event with a new transport id, as a second publish has it. An event without an id
+    stays as it is. All other values keep their bytes."""
     try:
         if read(raw).form != "eventbridge":
             return raw

@@ -112,7 +112,7 @@ def test_a_deadline_that_is_over_is_one_of_now() -> None:
         (
             Consumer.use,
             Ruleset([], name="crm"),
-            "for the consumer 'crm', and this one is 'default'",
+            "for the consumer 'crm', and this consumer is 'default'",
         ),
         (lambda it, given: setattr(it, "observers", given), [5], "must be a function, not 5"),
         (lambda it, given: it.runtime.wrap(given), 5, "wrap must be a function, not 5"),
@@ -152,7 +152,7 @@ def test_an_argument_that_can_never_work_is_refused_at_once(
 
 def test_a_retry_after_no_number_is_refused() -> None:
     later: Any = "5"
-    with pytest.raises(ValueError, match="after is '5', 0 to 1209600 seconds were expected"):
+    with pytest.raises(ValueError, match="after must be 0 to 1209600 seconds, not '5'"):
         Retry("later", after=later)
 
 
