@@ -292,7 +292,8 @@ def published(raw: bytes, now: str) -> list[bytes]:
         return [raw]
     event = {
         "version": "0",
-        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, raw.decode())),
+        # A field that is not decoded may hold bytes that are not UTF-8.
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, raw.decode(errors="backslashreplace"))),
         "detail-type": entry.type,
         "source": entry.source,
         "time": entry.time or now,

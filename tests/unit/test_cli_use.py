@@ -364,6 +364,12 @@ def test_what_is_no_such_entry_is_sent_as_it_is(raw: bytes) -> None:
     assert published(raw, "") == [raw]
 
 
+def test_an_entry_with_bytes_that_are_no_text_is_published_like_any_other() -> None:
+    raw = b'{"Source": "s", "DetailType": "t", "Detail": "{}", "TraceHeader": "\xff"}'
+    (made,) = published(raw, "2026-11-15T09:00:00Z")
+    assert json.loads(made)["detail-type"] == "t"
+
+
 # Tables
 
 
