@@ -173,7 +173,7 @@ def test_a_defect_of_the_line_fails_no_invocation(
     crm = Crm(metrics=True)
     monkeypatch.setattr(emf, "line_of", broken)
     assert crm.handler({"Records": [record("a")]}, None) == {"batchItemFailures": []}
-    assert "the line of an invocation is left out" in caplog.text
+    assert "the metrics of an invocation are not printed" in caplog.text
 
 
 def test_a_line_of_many_events_keeps_the_limits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
-"""The metrics: how much came in, what became of it, how long it took, and how the store fares.
+"""The metrics: events by their outcomes, times of handlers and of the store, the size of the store.
 
-`names` says every metric once; `meter` counts; `prometheus` and `emf` say what was counted.
+`names` has the table of metrics; `meter` counts; `prometheus` and `emf` write the counts as text.
 """
 
 from __future__ import annotations

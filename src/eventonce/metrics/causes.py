@@ -29,9 +29,9 @@ _FIXED: Final = {"stale": "older_version", "unchanged": "same_state", "conflict"
 
 
 def cause_of(outcome: Outcome) -> str:
-    """The cause: a key of `names.CAUSES`, or the class of the exception that a handler raised."""
+    """Return a key of `names.CAUSES`, or the class of the exception that a handler raised."""
     status, reason = outcome.status, outcome.reason
-    # These two are nearly all events.
+    # First, because nearly all events are one of these two.
     if status == "done":
         return "first_attempt" if outcome.attempt <= 1 else "later_attempt"
     if status == "duplicate":
@@ -56,7 +56,7 @@ def cause_of(outcome: Outcome) -> str:
 
 
 def _not_settled(outcome: Outcome) -> str:
-    """Of `failed` and `dead`."""
+    """Return the cause of a `failed` or `dead` outcome."""
     error = outcome.error
     if isinstance(error, StoreError):
         return "store"

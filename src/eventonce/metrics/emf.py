@@ -1,7 +1,7 @@
 """The metrics of an invocation as one line of CloudWatch's embedded metric format.
 
-A function's log is the one place that it can write to without rights and without a request;
-CloudWatch makes metrics of such lines by itself.
+A function can write to its log without permissions and without a request, and CloudWatch makes
+metrics of such lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from eventonce.metrics.names import Metric
 NAMESPACE: Final = "eventonce"
 
 VALUES: Final = 100
-"""Values that a metric may have in one line."""
+"""The most values of one metric in one line."""
 
 DIMENSION: Final = 1024
-"""Characters of a dimension's value."""
+"""The most characters of a dimension's value."""
 
 OUTCOMES: Final = 50
-"""Combinations of status, cause, rule and type in one line, the most frequent."""
+"""The most combinations of status, cause, rule and type in one line; the most frequent stay."""
 
 _UNITS: Final = {"seconds": "Seconds"}
 
@@ -38,7 +38,7 @@ Invoked = Callable[[Any, Any], Any]
 
 
 def printing(consumer: Consumer, invoked: Invoked) -> Invoked:
-    """The function of a Lambda that prints a line at the end of each invocation."""
+    """Return the Lambda function with a line of metrics printed at the end of each invocation."""
     meter = measure(consumer, values=True)
 
     @wraps(invoked)
@@ -49,16 +49,16 @@ def printing(consumer: Consumer, invoked: Invoked) -> Invoked:
             try:
                 line = line_of(meter.consumer, meter.take(), wall_clock())
                 if line:
-                    # In one piece: what other threads print must not stand in the middle of it.
+                    # One write: the output of another thread must not split the line.
                     sys.stdout.write(line + "\n")
             except Exception:  # noqa: BLE001  must not fail the invocation
-                log().exception("metrics: the line of an invocation is left out")
+                log().exception("metrics: the metrics of an invocation are not printed")
 
     return function
 
 
 def line_of(consumer: str, counted: Counted, at: int) -> str:
-    """The line, empty where nothing was counted."""
+    """Return the line; empty if nothing was counted."""
     values: dict[str, float | list[float]] = {}
     units: dict[str, str] = {}
     for metric in names.METRICS:
@@ -74,7 +74,7 @@ def line_of(consumer: str, counted: Counted, at: int) -> str:
     directive = {"Namespace": NAMESPACE, "Dimensions": [[names.CONSUMER]], "Metrics": metrics}
     line = {
         "_aws": {"Timestamp": at, "CloudWatchMetrics": [directive]},
-        # A dimension is ASCII.
+        # CloudWatch takes only ASCII in a dimension.
         names.CONSUMER: consumer.encode("ascii", "backslashreplace").decode()[:DIMENSION] or "-",
         **{name: thinned(it) if isinstance(it, list) else it for name, it in values.items()},
         "outcomes": _outcomes(counted),
@@ -83,8 +83,8 @@ def line_of(consumer: str, counted: Counted, at: int) -> str:
 
 
 def thinned(values: list[float]) -> list[float]:
-    """The values, or as many of them as a line may have: evenly by size, with the least and the
-    greatest, so that percentiles stay what they are."""
+    """Return at most `VALUES` of the values: evenly spread by size, with the least and the
+    greatest, so that percentiles stay nearly the same."""
     if len(values) <= VALUES:
         return [float(f"{value:.6g}") for value in values]
     ordered = sorted(values)
@@ -93,8 +93,7 @@ def thinned(values: list[float]) -> list[float]:
 
 
 def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | list[float]]]:
-    """The values by the names that CloudWatch gives them: labels that are no part of a name are
-    left out."""
+    """Yield the values by their names in CloudWatch, without labels that are no part of a name."""
     if not metric.emf:
         return
     found = counted.counters if metric.kind == "counter" else counted.histograms
@@ -105,7 +104,8 @@ def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | lis
 
 
 def _outcomes(counted: Counted) -> list[dict[str, Any]]:
-    """For CloudWatch Logs Insights: what is too fine for a metric, of which each costs."""
+    """Return the counts by all labels, for CloudWatch Logs Insights: a metric for each combination
+    would cost too much."""
     most = nlargest(OUTCOMES, counted.counters[names.EVENTS].items(), key=lambda one: one[1])
     return [
         {**dict(zip(names.EVENTS.labels, labels, strict=True)), "count": count}

@@ -1,4 +1,4 @@
-"""The gauges: what is true at the moment of asking, in this process and in the store."""
+"""The gauges: values of this process and of the store at the moment of the scrape."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eventonce.metrics import names
 from eventonce.metrics.names import Metric
 
 STATS_INTERVAL: Final = 60.0
-"""Seconds between two looks at how full the store is."""
+"""Seconds between two questions to the store about its size."""
 
 STATS_SHARE: Final = 20
-"""A look that takes long is repeated after so many times as long: Redis counts keys one by one."""
+"""The next question waits this many times as long as the last one took: Redis is slow to count."""
 
 STATS_WAIT: Final = 1.0
-"""Seconds that a scrape waits for the store: it must tell of a store that is away, too."""
+"""Seconds that a scrape waits for the store: a scrape must answer while the store is away."""
 
 
 class Gauges:
@@ -32,7 +32,7 @@ class Gauges:
         self._stats = StoreStats(consumer.admin.stats)
 
     def read(self) -> Iterator[tuple[Metric, float]]:
-        """Each gauge with its value now; those of the store are left out while it is away."""
+        """Yield each gauge with its value; gauges of the store are left out while it is away."""
         yield names.IN_FLIGHT, len(self._gate.held())
         stats = self._stats.latest()
         if stats is not None:
@@ -43,7 +43,7 @@ class Gauges:
 
 
 class StoreStats:
-    """How full the store is: looked up by a thread of its own, and seldom."""
+    """The size of the store, asked for by a thread of its own at long intervals."""
 
     def __init__(self, ask: Callable[[], Stats], clock: Callable[[], float] = monotonic) -> None:
         self._ask = ask
@@ -54,24 +54,24 @@ class StoreStats:
         self._known: Stats | None = None
 
     def latest(self) -> Stats | None:
-        """The numbers of the last look; None if the store did not answer it."""
+        """Return the last answer of the store; None if the last question had no answer."""
         with self._lock:
             thread = self._thread
             if (thread is None or not thread.is_alive()) and self._clock() >= self._next:
                 thread = self._thread = Thread(
-                    target=self._look, name="eventonce-stats", daemon=True
+                    target=self._refresh, name="eventonce-stats", daemon=True
                 )
                 thread.start()
         if thread is not None:
             thread.join(STATS_WAIT)
         return self._known
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         began = self._clock()
         try:
             self._known = self._ask()
-        except Exception as error:  # noqa: BLE001  a store of anybody's; the scrape tells the rest
+        except Exception as error:  # noqa: BLE001  a user's store; the scrape shows the rest
             self._known = None
-            log().warning("metrics: the store does not tell how full it is: %s", error)
+            log().warning("metrics: the size of the store is not known: %s", error)
         now = self._clock()
         self._next = now + max(STATS_INTERVAL, STATS_SHARE * (now - began))

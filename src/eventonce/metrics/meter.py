@@ -1,4 +1,4 @@
-"""The meter: counts what a consumer does, as an observer of its outcomes and of its store calls."""
+"""The meter: an observer that counts the outcomes and the store calls of a consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventonce.rules.instants import EARLIEST_EVENT, event_instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 
 LONGEST: Final = 200
-"""Characters of a type in a label: a type may be as long as an event."""
+"""The most characters of a type in a label: a type may be as long as an event."""
 
 Labels = tuple[str, ...]
 
@@ -36,10 +36,10 @@ class Histogram:
     def __init__(self, bounds: Sequence[float], *, values: bool) -> None:
         self.bounds = bounds
         self.buckets = [0] * (len(bounds) + 1)
-        """How many values are at most each bound and above the one before; the rest at the end."""
+        """The number of values up to each bound, above the bound before; the last has the rest."""
         self.total = 0.0
         self.values: list[float] | None = [] if values else None
-        """The values themselves, where they are asked for."""
+        """The values themselves; None if they are not kept."""
 
     def add(self, value: float) -> None:
         """Count this value."""
@@ -56,7 +56,7 @@ class Histogram:
             self.add(values[0])
             return
         bounds, buckets = self.bounds, self.buckets
-        # By bucket and not by value: most values of a batch are in one or two buckets.
+        # By bucket, not by value: most values of a batch are in one or two buckets.
         ordered, begin = sorted(values), 0
         for bucket in range(bisect_left(bounds, ordered[0]), len(bounds)):
             end = bisect_right(ordered, bounds[bucket], begin)
@@ -70,41 +70,41 @@ class Histogram:
             self.values += values
 
     def copy(self) -> Histogram:
-        """The same without the values."""
+        """Return a copy without the values."""
         copied = Histogram(self.bounds, values=False)
         copied.buckets, copied.total = list(self.buckets), self.total
         return copied
 
 
 class Counted(NamedTuple):
-    """What was counted, by metric and labels."""
+    """The counts by metric and labels."""
 
     counters: Mapping[Metric, Mapping[Labels, int]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
 
     def counts(self, metric: Metric) -> Mapping[Labels, int]:
-        """The numbers of a counter, with those that are 0 and known beforehand."""
+        """Return the numbers of a counter, with a 0 for labels that are known beforehand."""
         return {**dict.fromkeys(metric.zeros, 0), **self.counters[metric]}
 
 
 Record = Callable[[Metric, Labels, Sequence[float]], None]
-"""Told of the values of a histogram as they come."""
+"""A callback that gets the values of a histogram as they come."""
 
 
 class Meter:
-    """Counts for one consumer; safe in many threads.
+    """The counts of one consumer; thread-safe.
 
-    Guaranteed: what goes wrong in the meter changes no outcome and no answer of the store.
+    Guaranteed: an error in the meter changes no outcome and no answer of the store.
     """
 
     def __init__(self, consumer: str, *, values: bool = False) -> None:
-        """With `values`, histograms keep their values too, until they are taken."""
+        """With `values`, histograms also keep their values, until `take` is called."""
         self.consumer = consumer
         self.keeps_values = values
         self.record: Record | None = None
-        """Told of every value of every histogram, outside the meter's lock."""
+        """The callback for every value of every histogram, called outside the meter's lock."""
         self.beside: Meter | None = None
-        """Another that counts for the same consumer: its gate tells one."""
+        """Another meter of the same consumer: a gate has one meter, which calls the next."""
         self._lock = Lock()
         self._types: dict[str, str] = {}
         self._unhandled: dict[str, str] = {}
@@ -161,7 +161,7 @@ class Meter:
                     some.append(outcome.took)
             events = self._counters[names.EVENTS]
             if len(counted) == 1:
-                # For a lone event `update` costs more.
+                # `update` is slower for a single event.
                 events[counted[0]] += 1
             else:
                 events.update(counted)
@@ -177,7 +177,7 @@ class Meter:
     def claim(
         self, call: Callable[[Sequence[Claim]], list[Verdict]], claims: Sequence[Claim]
     ) -> list[Verdict]:
-        """The store's answer to these claims, counted."""
+        """Ask the store about these claims, and count its answer."""
         if self.beside is not None:
             call = partial(self.beside.claim, call)
         began = perf_counter()
@@ -206,7 +206,7 @@ class Meter:
         call: Callable[[Sequence[Settlement]], list[SettleResult]],
         settlements: Sequence[Settlement],
     ) -> list[SettleResult]:
-        """The store's answer to these settlements, counted."""
+        """Settle these in the store, and count its answer."""
         if self.beside is not None:
             call = partial(self.beside.settle, call)
         began = perf_counter()
@@ -236,7 +236,7 @@ class Meter:
             self.beside.expired(letters)
 
     def counted(self) -> Counted:
-        """What was counted since the beginning."""
+        """Return the counts since the start or the last `take`."""
         with self._lock:
             counters = {metric: dict(counts) for metric, counts in self._counters.items()}
             histograms = {
@@ -246,7 +246,7 @@ class Meter:
         return _with_letters(counters, histograms)
 
     def take(self) -> Counted:
-        """What was counted since the last time; the meter begins anew."""
+        """Return the counts since the last `take`, and reset them."""
         with self._lock:
             counters, histograms = self._counters, self._histograms
             self._begin()
@@ -285,7 +285,7 @@ class Meter:
 
 
 def measure(consumer: Consumer, *, values: bool = False) -> Meter:
-    """The meter of this consumer: told of its outcomes, and of its calls to the store."""
+    """Return the meter of this consumer; made and registered if there is none yet."""
     first = consumer.runtime.gate.meter
     known = first = first if isinstance(first, Meter) else None
     while known is not None:
@@ -322,7 +322,7 @@ def _not_counted(problem: Exception) -> None:
 
 
 def _bounded(known: dict[str, str], name: str, most: int) -> str:
-    """The label of a name: itself, or `other` if there are too many. The lock is the caller's."""
+    """Return the name, or `other` if there are too many names. The caller holds the lock."""
     label = known.get(name)
     if label is None:
         if len(known) >= most:
@@ -346,11 +346,11 @@ def _with_letters(
 _meters: Final = WeakSet[Meter]()
 
 
-def _begin_anew() -> None:
-    """In the child of a fork nobody holds a lock that another thread of the parent held."""
+def _replace_locks() -> None:
+    """Replace the locks in the child of a fork: the thread that held one is in the parent alone."""
     for meter in _meters:
         meter._lock = Lock()  # noqa: SLF001  the module's own
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_replace_locks)

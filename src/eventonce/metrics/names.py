@@ -1,4 +1,4 @@
-"""The metrics by name: what each counts, in which unit, and by which labels.
+"""The table of metrics: name, meaning, unit and labels of each.
 
 The page `docs/metrics.md`, the text for Prometheus, the lines for CloudWatch, the alert rules and
 the dashboards are made from this table, or held to it by a test.
@@ -18,18 +18,18 @@ from eventonce.types import Action, SettleResult
 Kind = Literal["counter", "gauge", "histogram"]
 
 TYPES: Final = 200
-"""Types that handlers take, and that have a label of their own: senders choose types, and a label
-for each would fill the memory of whoever collects them."""
+"""The most types with a handler that have a label of their own: senders choose types, and a label
+for each would fill the memory of the collector."""
 
 UNHANDLED_TYPES: Final = 50
-"""The same for types that no handler takes: whatever else a bus carries must not use up the labels
-of those that are worked on."""
+"""The most types without a handler that have a label of their own: the other events of a bus must
+not use up the labels of types with a handler."""
 
 ERRORS: Final = 50
-"""Classes of exceptions that have a label of their own."""
+"""The most classes of exceptions that have a label of their own."""
 
 OTHER: Final = "other"
-"""The label of all types, and of all classes, after those."""
+"""The label of all further types and classes."""
 
 CONSUMER: Final = "consumer"
 """The label that all metrics have: the name of the consumer."""
@@ -52,10 +52,10 @@ class Metric(msgspec.Struct, frozen=True, eq=False):
     bounds: tuple[float, ...] = ()
     """The upper bounds of a histogram's buckets."""
     emf: str = ""
-    """The name in CloudWatch, with labels that are part of it; empty where there is none."""
+    """The name in CloudWatch, with the labels that are part of it; empty for no such metric."""
     zeros: tuple[tuple[str, ...], ...] = ()
-    """The labels of a counter that are known before anything is counted, and are 0 until then:
-    Prometheus sees no increase in a series that begins with 1."""
+    """The labels of a counter that are known beforehand and begin with 0: Prometheus sees no
+    increase in a series that begins with 1."""
 
 
 EVENTS: Final = Metric(
@@ -202,7 +202,7 @@ METRICS: Final = (
     *(STORE_SECONDS, STORE_SIZE, STORE_ERRORS, SETTLEMENTS, TAKEOVERS),
     *(IN_FLIGHT, STORE_KEYS, STORE_LETTERS, STORE_BYTES),
 )
-"""All of them, in the order of the page."""
+"""All metrics, in the order of the page."""
 
 CAUSES: Final = {
     "first_attempt": "ran at its first attempt",
@@ -213,12 +213,12 @@ CAUSES: Final = {
     "older_version": "older than the version of its subject that was applied",
     "same_state": "the state that its subject already has",
     "no_handler": "no handler takes its type",
-    "replay": "an archive replay that is only reported, or that nobody remembers",
-    "another_run": "another run has it now",
+    "replay": "an archive replay that is only reported, or that the store may have forgotten",
+    "another_run": "another run holds its lease",
     "newer_version": "a newer version of its subject was tried and is not settled",
     "alone": "its last run ended with its process, and another such event runs alone",
     "same_batch": "its copy in the same batch is not settled",
-    "not_begun": "its turn did not come in time, or was another's by then",
+    "not_begun": "its turn did not come in time, or another run took over before it",
     "lease_lost": "ran, but outlived its lease, and another run took over",
     "unknown_run": "ran, but the store no longer knows the run",
     "store": "the store did not answer",
@@ -228,7 +228,7 @@ CAUSES: Final = {
     "given_up_before": "a copy of an event that was given up",
     "content_differs": "the same key as an event that took effect, with other content",
     "not_an_event": "the bytes are no event",
-    "no_key": "the rule finds no key in it",
+    "no_key": "the rule finds no key in the event",
 }
 """The causes, each with its meaning. Where a handler raised, the cause is the class of its
 exception."""

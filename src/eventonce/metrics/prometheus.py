@@ -1,4 +1,4 @@
-"""The metrics as the text that Prometheus reads, made by its own client library."""
+"""The metrics as text for Prometheus, written by its client library."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = "prometheus_client"
 
-MISSING: Final = 'there are no metrics: they need pip install "eventonce[metrics]"'
-OFF: Final = "there are no metrics: the settings say metrics = false"
+MISSING: Final = 'there are no metrics; to have them: pip install "eventonce[metrics]"'
+OFF: Final = "there are no metrics: the settings have metrics = false"
 
 Scrape = Callable[[], Answer]
-"""The answer to a request for the metrics. It may wait a second for the store."""
+"""The function that answers a request for the metrics. It may wait a second for the store."""
 
 
 def scraping(consumer: Consumer, *, on: bool) -> Scrape:
-    """What answers Prometheus for this consumer, which is measured from now on; where that is off,
-    or the extra is not installed, a refusal with the reason."""
+    """Measure this consumer, and return the function that answers Prometheus; if metrics are off,
+    or the extra is not installed, a function that answers 404 with the reason."""
     if not on or find_spec(LIBRARY) is None:
         said = msgspec.json.encode({"reason": MISSING if on else OFF})
         return lambda: Answer(404, JSON, said)
@@ -45,8 +45,8 @@ class Exporter:
         self._gauges = gauges
 
     def scrape(self) -> Answer:
-        """The text."""
-        # Slow to import, and needed only where somebody asks.
+        """Return the metrics as text."""
+        # Imported here, because the import is slow and few processes are scraped.
         from prometheus_client import (  # noqa: PLC0415
             CONTENT_TYPE_LATEST,
             CollectorRegistry,
@@ -58,7 +58,7 @@ class Exporter:
         return Answer(200, {"content-type": CONTENT_TYPE_LATEST}, generate_latest(registry))
 
     def collect(self) -> Iterator[Family]:
-        """The families of the client library, one for each metric."""
+        """Yield one family of the client library for each metric."""
         from prometheus_client.core import (  # noqa: PLC0415  as above
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -89,6 +89,6 @@ class Exporter:
 
 
 def _buckets(metric: Metric, one: Histogram) -> list[tuple[str, float]]:
-    """How many values are at most each bound."""
+    """Return the cumulative count of values up to each bound."""
     bounds = [*(str(float(bound)) for bound in metric.bounds), "+Inf"]
     return list(zip(bounds, map(float, accumulate(one.buckets)), strict=True))
