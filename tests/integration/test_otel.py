@@ -125,7 +125,7 @@ def test_an_exporter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     said = {"OTEL_TRACES_EXPORTER": "zipkin", "OTEL_METRICS_EXPORTER": "none"}
     done = backfill(tmp_path, said)
     assert done.returncode == 0, "a variable for everybody stops no work"
-    assert "OTEL_TRACES_EXPORTER: there is no exporter 'zipkin' of traces" in done.stderr
+    assert "OTEL_TRACES_EXPORTER: no exporter 'zipkin' of traces" in done.stderr
 
 
 def backfill(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -69,7 +69,7 @@ def test_an_exporter_by_protocol(
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "carrier-pigeon")
     assert setup._exporter("metrics") is None, "a variable for everybody stops no work"
-    assert "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: there is no exporter" in caplog.text
+    assert "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: no exporter" in caplog.text
 
 
 REFUSED = """
@@ -95,7 +95,7 @@ def test_a_variable_that_the_sdk_refuses_stops_no_work(name: str, value: str) ->
         [sys.executable, "-c", REFUSED], env=given, capture_output=True, text=True, check=True
     )
     assert ended.stdout == "1 None ['MainThread', 'eventonce-gate']\n", "no thread of the SDK"
-    assert "otel: nothing is exported, for the SDK refuses" in ended.stderr
+    assert "otel: nothing is exported, because the SDK refuses" in ended.stderr
 
 
 def test_a_consumer_that_is_instrumented_already_is_left_as_it_is(

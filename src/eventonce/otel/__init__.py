@@ -1,7 +1,7 @@
 """OpenTelemetry: the traces and the metrics of a consumer, through the API of OpenTelemetry.
 
-`traces` makes the spans, `metrics` the instruments; `setup` exports both as the variables `OTEL_*`
-say, for the command line and for Lambda.
+`traces` makes the spans, `metrics` the instruments; `setup` exports both for the command line and
+for Lambda, as the variables `OTEL_*` say.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from eventonce.envelope.tracing import XRAY
 
 INVOCATION: Final = "_X_AMZN_TRACE_ID"
-"""The variable in which Lambda tells a function the context of its invocation."""
+"""The variable that has the trace context of a Lambda invocation."""
 
 _PART: Final = re.compile(r"\s*(Root|Parent|Sampled)\s*=\s*([0-9a-fA-F-]+)\s*")
 _ROOT: Final = re.compile(r"1-([0-9a-fA-F]{8})-([0-9a-fA-F]{24})")
@@ -23,24 +23,24 @@ _SPAN: Final = re.compile(r"[0-9a-fA-F]{16}")
 
 
 class Caller(NamedTuple):
-    """The span of whoever sent an event."""
+    """The span of the sender of an event."""
 
     span: SpanContext
     context: Context
     joined: bool = True
-    """Whether a batch may become part of its trace. One of X-Ray that is not sampled is only
-    linked: AWS sends it wherever X-Ray is off, and whoever traces otherwise would see nothing."""
+    """Whether a batch may join the sender's trace. An X-Ray trace that is not sampled is only
+    linked: AWS sends one even if X-Ray is off, and a batch that joins it would not be exported."""
 
 
 def caller_of(carried: Mapping[str, str]) -> Caller | None:
-    """The sender of an event by what came with it; None for none, or what cannot be read."""
+    """Return the sender of an event by its trace headers; None if they name no span."""
     found = extract(carried, Context())
     span = trace.get_current_span(found).get_span_context()
     return Caller(span, found) if span.is_valid else xray(carried.get(XRAY, ""))
 
 
 def ambient() -> Context | None:
-    """The context that has a span: the caller's own, or the one of Lambda's invocation."""
+    """Return the current context or that of the Lambda invocation; None if neither has a span."""
     if trace.get_current_span().get_span_context().is_valid:
         return context.get_current()
     invoker = xray(os.environ.get(INVOCATION, ""))
@@ -48,7 +48,7 @@ def ambient() -> Context | None:
 
 
 def xray(header: str) -> Caller | None:
-    """The sender by a header of X-Ray, None if it names no span."""
+    """Return the sender by a header of X-Ray; None if the header names no span."""
     said = {part[1]: part[2] for part in map(_PART.fullmatch, header.split(";")) if part}
     root, parent = _ROOT.fullmatch(said.get("Root", "")), said.get("Parent", "")
     if not root or not _SPAN.fullmatch(parent):

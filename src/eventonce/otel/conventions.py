@@ -1,6 +1,6 @@
-"""The names of OpenTelemetry's conventions for messaging, and what they say of a channel.
+"""The names of OpenTelemetry's conventions for messaging, and the attributes of a channel.
 
-Written down here, for the package that has them keeps those of messaging as private.
+The names are repeated here because they are private in the package of the conventions.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PROCESS_DURATION: Final = "messaging.process.duration"
 CONSUMED: Final = "messaging.client.consumed.messages"
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Seconds: the buckets that the conventions give durations."""
+"""The buckets of durations, in seconds, as the conventions give them."""
 
 _SYSTEMS: Final = {"sqs": "aws_sqs"}
 
 
 @lru_cache(maxsize=256)
 def described(channel: str, consumer: str) -> Mapping[str, str]:
-    """The attributes of all that came by this channel, such as `sqs:orders`, for this consumer."""
+    """Return the attributes of events of this channel, such as `sqs:orders`, for this consumer."""
     system, _, destination = channel.partition(":")
     known = {
         SYSTEM: _SYSTEMS.get(system, system) or SCOPE,

@@ -1,5 +1,5 @@
-"""The metrics as instruments of OpenTelemetry: all of `metrics.names`, and those of the conventions
-for messaging."""
+"""The metrics as instruments of OpenTelemetry: all metrics of `metrics.names`, and the metrics of
+the conventions for messaging."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
 
 def name_of(metric: Metric) -> str:
-    """The name of an instrument: who gives it to Prometheus puts the end back."""
+    """Return the name of an instrument: without `_total`, which an exporter for Prometheus adds."""
     return metric.name.removesuffix("_total")
 
 
 def unit_of(metric: Metric) -> str:
-    """The unit, as the conventions write it."""
+    """Return the unit as the conventions write it."""
     return _UNITS.get(metric.unit) or f"{{{metric.unit.replace(' ', '_').removesuffix('s')}}}"
 
 
@@ -60,7 +60,7 @@ def report_metrics(consumer: Consumer, channel: str, provider: MeterProvider | N
 
 
 class _Messaging:
-    """An observer that reports what the conventions for messaging name."""
+    """An observer that reports the metrics of the conventions for messaging."""
 
     def __init__(self, meter: metrics.Meter, consumer: str, channel: str) -> None:
         self._consumer = consumer
@@ -76,7 +76,7 @@ class _Messaging:
         )
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
-        """Report the events of a batch, and the handlers that ran."""
+        """Report the events of a batch, and the times of the handlers that ran."""
         came: Counter[str] = Counter()
         for outcome in outcomes:
             event, error = outcome.event, outcome.error

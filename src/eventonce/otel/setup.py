@@ -1,7 +1,7 @@
-"""The export of traces and metrics, for the command line and for Lambda, as the variables `OTEL_*`
-say it to every SDK of OpenTelemetry.
+"""The export of traces and metrics for the command line and for Lambda, configured by the variables
+`OTEL_*` that every SDK of OpenTelemetry reads.
 
-A process that has providers already, such as one under `opentelemetry-instrument`, keeps them.
+Providers that the process has already, such as under `opentelemetry-instrument`, stay.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SWITCHES: Final = (
 )
 """Any of these variables asks for an export."""
 
-MISSING: Final = '%s is set, but nothing is exported: it needs pip install "eventonce[otel]"'
+MISSING: Final = '%s is set, but nothing is exported: pip install "eventonce[otel]"'
 
 NO_EXPORTER: Final = (
-    "%s: there is no exporter %r of %s, so they are not exported; install the package that has it, "
-    "or use otlp with http/protobuf, which eventonce[otel] has"
+    "%s: no exporter %r of %s is installed, so they are not exported; install its package, or use "
+    "otlp with http/protobuf, which eventonce[otel] has"
 )
 
-REFUSED: Final = "otel: nothing is exported, for the SDK refuses the variables OTEL_*: %s"
+REFUSED: Final = "otel: nothing is exported, because the SDK refuses the variables OTEL_*: %s"
 
 FLUSH_WAIT: Final = 2.0
 """Seconds that the end of an invocation waits for the collector."""
@@ -46,11 +46,11 @@ CLOSE_WAIT: Final = 5.0
 """Seconds that the end of a process waits for the collector."""
 
 OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
-"""The exporter of each protocol; that of gRPC is a package of its own."""
+"""The exporter of each protocol; the exporter of gRPC is a separate package."""
 
 
 def asked() -> str:
-    """The variable that asks for an export, empty where none does or the SDK is switched off."""
+    """Return the variable that asks for an export; empty if none does, or if the SDK is off."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ""
     return next((name for name in SWITCHES if os.environ.get(name)), "")
@@ -58,8 +58,7 @@ def asked() -> str:
 
 @contextmanager
 def exporting(consumer: Consumer, channel: str = "") -> Iterator[None]:
-    """Trace and measure this consumer, if the environment asks for it; export the rest at the
-    end."""
+    """Trace and measure this consumer if the environment asks for an export; flush at the end."""
     export = exported(consumer, channel)
     try:
         yield
@@ -69,28 +68,28 @@ def exporting(consumer: Consumer, channel: str = "") -> Iterator[None]:
 
 
 class Export:
-    """The providers that were made here."""
+    """The providers that this process made, to be flushed and closed."""
 
     def __init__(self, providers: list[Any]) -> None:
         self._providers = providers
         self._calls: list[Thread] = []
 
     def batch(self, *_: object) -> None:
-        """As an observer it is told of nothing."""
+        """Do nothing: as an observer, it is only flushed."""
 
     def flush(self) -> None:
-        """Export what waits: Lambda stops the process after each invocation. While the collector
-        owes an answer nobody waits for another."""
+        """Export the buffered spans and values: Lambda freezes the process after each invocation.
+        Do nothing while an earlier flush still waits for the collector."""
         if not any(call.is_alive() for call in self._calls):
             self._each("force_flush", FLUSH_WAIT)
 
     def close(self) -> None:
-        """Export what waits, and end the threads."""
+        """Export the buffered spans and values, and end the threads."""
         self._each("shutdown", CLOSE_WAIT)
 
     def _each(self, verb: str, within: float) -> None:
-        """In threads of their own: the SDK tries for ten seconds and more, and a collector that is
-        silent must hold up neither an invocation nor the end of a process."""
+        """Call each provider in its own thread: the SDK tries for ten seconds and more, and a
+        silent collector must delay neither an invocation nor the end of a process."""
         end = monotonic() + within
         calls = [Thread(target=_call, args=(one, verb), daemon=True) for one in self._providers]
         self._calls = calls
@@ -109,13 +108,13 @@ class Export:
 def _call(provider: Any, verb: str) -> None:
     try:
         getattr(provider, verb)()
-    except Exception:  # noqa: BLE001  what is exported must fail no work
+    except Exception:  # noqa: BLE001  an export must fail no work
         log().exception("otel: not everything could be exported")
 
 
 def exported(consumer: Consumer, channel: str = "") -> Export | None:
-    """Trace and measure this consumer, and export it, if the environment asks for it. A variable
-    that the SDK refuses stops no work; a consumer that is instrumented already is left as it is."""
+    """Trace and measure this consumer if the environment asks for an export. A variable that the
+    SDK refuses stops no work; a consumer that is instrumented already stays as it is."""
     variable = asked()
     if not variable or consumer.runtime.tracer is not None:
         return None
@@ -126,9 +125,9 @@ def exported(consumer: Consumer, channel: str = "") -> Export | None:
     export = Export(providers)
     try:
         for provider in _providers():
-            providers.append(provider)  # noqa: PERF402  one by one: the next may be refused
+            providers.append(provider)  # noqa: PERF402  one by one: the next may raise
         instrument(consumer, channel=channel)
-    except Exception as error:  # noqa: BLE001  such variables are often set for everybody
+    except Exception as error:  # noqa: BLE001  such variables are often set for a whole machine
         log().warning(REFUSED, error)
         consumer.runtime.tracer = None
         export.close()
@@ -154,7 +153,7 @@ def _traces(resource: Resource) -> Iterator[Any]:
 
     make = _exporter("traces")
     if make is not None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        # At the end the provider is closed here, and not once more by the interpreter.
+        # `Export.close` shuts the provider down; the interpreter must not do so again.
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(make()))
         trace.set_tracer_provider(provider)
@@ -177,7 +176,7 @@ def _metrics(resource: Resource) -> Iterator[Any]:
 
 
 def _exporter(signal: str) -> Callable[[], Any] | None:
-    """What makes the exporter of traces or of metrics; None for `none`, or where there is none."""
+    """Return the class of the exporter of traces or metrics; None for `none`, or if not found."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     name = os.environ.get(variable, "").strip() or "otlp"
     if name == "none":
@@ -192,7 +191,7 @@ def _exporter(signal: str) -> Callable[[], Any] | None:
 
     found = next(iter(entry_points(group=f"opentelemetry_{signal}_exporter", name=name)), None)
     if found is None:
-        # Such variables are often set for everybody on a machine: no reason to stop the work.
+        # Such variables are often set for a whole machine, so a missing exporter stops no work.
         log().warning(NO_EXPORTER, variable, name, signal)
         return None
     make: Callable[[], Any] = found.load()

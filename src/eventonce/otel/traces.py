@@ -1,4 +1,4 @@
-"""The spans: one for each batch, linked to whoever sent its events, and one for each handler."""
+"""The spans: one for each batch, linked to the senders of its events, and one for each handler."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Tracing:
         self._tracer = trace.get_tracer(conventions.SCOPE, tracer_provider=provider)
 
     def begin(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> BatchSpans | None:
-        """The spans of a batch that begins now."""
+        """Start the spans of a batch; None if that fails."""
         try:
             return self._begun(planned, runs)
-        except Exception:  # noqa: BLE001  to trace must stop no work
+        except Exception:  # noqa: BLE001  tracing must stop no work
             log().exception("otel: a batch is not traced")
             return None
 
@@ -69,14 +69,14 @@ class Tracing:
             attributes,
             links,
         )
-        # In a batch of several, a handler has the link of its own event.
+        # In a batch of several events, the span of a handler links to the sender of its event.
         linked = {id(events[index]): _link(one, None) for index, one in callers.items()}
         inside = trace.set_span_in_context(span, parent)
         return BatchSpans(self._tracer, span, inside, runs, linked if len(events) > 1 else {})
 
 
 class BatchSpans:
-    """The span of a batch, and those of its handlers."""
+    """The span of a batch, and the spans of its handlers."""
 
     def __init__(
         self,
@@ -93,15 +93,15 @@ class BatchSpans:
         self._links = links
         self._handlers: dict[Run, Span] = {}
         self._ends: dict[Run, int] = {}
-        """When handlers ended, in nanoseconds: their spans end once their outcome is known."""
+        """The end of each handler, in nanoseconds: its span ends once the outcome is known."""
 
     @contextmanager
     def inside(self, run: Run) -> Iterator[None]:
-        """The span of a handler, current inside."""
+        """Make the span of a handler the current one."""
         token = None
         try:
             token = self._entered(run)
-        except Exception:  # noqa: BLE001  to trace must stop no work
+        except Exception:  # noqa: BLE001  tracing must stop no work
             log().exception("otel: a handler is not traced")
         try:
             yield
@@ -123,13 +123,13 @@ class BatchSpans:
         if run.job is not None:
             headers: dict[str, str] = {}
             propagate.inject(headers, current)
-            # What others put there is not for everybody whom a handler calls.
+            # Baggage is set by senders, and may not be meant for the services a handler calls.
             headers.pop("baggage", None)
             run.job.traced = headers
         return context.attach(current)
 
     def around(self, run: Run) -> Handler | None:
-        """The handler of this run within its span."""
+        """Return the handler of this run, wrapped in its span."""
         handler = run.plan.handler
         if handler is None:
             return None
@@ -150,7 +150,7 @@ class BatchSpans:
         return called
 
     def end(self, outcomes: Sequence[Outcome] | None) -> None:
-        """End all spans, with what became of the events."""
+        """End all spans, with the outcomes of the events."""
         try:
             now = time_ns()
             for run, span in list(self._handlers.items()):
@@ -165,12 +165,12 @@ class BatchSpans:
                 elif any(map(_is_error, outcomes)):
                     self._span.set_status(StatusCode.ERROR)
             self._span.end(now)
-        except Exception:  # noqa: BLE001  to trace must stop no work
+        except Exception:  # noqa: BLE001  tracing must stop no work
             log().exception("otel: a batch is not traced")
 
 
 def _shared(callers: Sequence[Caller], events: int) -> Context:
-    """The context of the caller that all events have; a new trace where there are several."""
+    """Return the context of the caller if all events have the same one; otherwise a new trace."""
     spans = {(caller.span.trace_id, caller.span.span_id) for caller in callers}
     if len(spans) == 1 and len(callers) == events and callers[0].joined:
         return callers[0].context
@@ -183,7 +183,7 @@ def _link(caller: Caller, event: Event | None) -> Link:
 
 
 def _tell(span: Span, outcome: Outcome) -> None:
-    """What became of an event: no reason and no message of an exception, which may hold content."""
+    """Write an outcome to its span, without reasons and error messages: they may hold content."""
     said = {STATUS: outcome.status, RULE: outcome.rule, KEY: outcome.key.hex()}
     if outcome.error is not None:
         said[conventions.ERROR] = type(outcome.error).__name__
