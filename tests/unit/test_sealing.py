@@ -79,7 +79,7 @@ def test_sealed_bytes_that_are_cut_off_are_refused(content: bytes, data: st.Data
 
 def test_another_place_and_another_key_do_not_open() -> None:
     sealed = Sealer([OLD]).seal(b"content", b"here")
-    with pytest.raises(SealedError, match="belongs elsewhere"):
+    with pytest.raises(SealedError, match="moved here"):
         Sealer([OLD]).open(sealed, b"there")
     with pytest.raises(SealedError, match=f"sealed with the key '{NAMES[OLD]}', which is none of"):
         Sealer([NEW, OTHER]).open(sealed, b"here")
@@ -296,7 +296,7 @@ def test_letters_that_somebody_swapped_or_changed_do_not_open() -> None:
     store.put_letters(mixed)
     ran: list[Job] = []
     consumer = consumed(store, OLD, handler=ran.append)
-    assert ["belongs elsewhere" in letter.reason for letter in consumer.letters()] == [True, True]
+    assert ["moved here" in letter.reason for letter in consumer.letters()] == [True, True]
     assert statuses(consumer.redrive()) == ["failed", "failed"]
     assert ran == []
     assert list(store.letters()) == mixed
@@ -596,7 +596,7 @@ def test_doctor_opens_a_dead_letter_of_every_key(run: Run, monkeypatch: pytest.M
         configured(*keys)
         found = run("doctor")
         assert (found.code, f"FAILED   {under} cannot be opened" in found.out) == (1, True)
-        assert "add it to them, after the key in use" in found.out
+        assert "add this key to them, after the key in use" in found.out
     rejected(SQLiteStore("store.db"), NEW, calls=[3])
     configured(OLD)
     assert f"FAILED   a dead letter of crm under the key {NAMES[NEW]}" in run("doctor").out

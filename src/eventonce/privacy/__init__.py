@@ -1,8 +1,7 @@
 """Privacy: dead letters and results are sealed with the user's own key before a store or a queue
 sees them.
 
-`keys` has the keys, `sealer` seals and opens bytes, `sealed_store` stands between a consumer and
-its store.
+`keys` has the keys, `sealer` seals and opens bytes, `sealed_store` wraps the store of a consumer.
 """
 
 from __future__ import annotations

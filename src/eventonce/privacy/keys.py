@@ -1,4 +1,4 @@
-"""Sealing keys: a local key of 32 bytes, or a key of AWS KMS. They seal nothing but data keys."""
+"""Sealing keys: a local key of 32 bytes, or a key of AWS KMS. A sealing key wraps data keys."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NONCE_BYTES: Final = 12
 KMS: Final = "kms://"
 KMS_TIMEOUT: Final = 2.0
 KMS_ATTEMPTS: Final = 2
-"""Times a request is sent: whoever needs a data key waits no longer than some seconds."""
+"""Attempts of one request: the caller waits for a data key only a few seconds."""
 KMS_PAUSE: Final = 30.0
-"""Seconds without another request after KMS did not answer: not every event waits for it."""
+"""Seconds without a request after KMS did not answer; otherwise every event would wait for KMS."""
 
 CONTEXT: Final = {"eventonce": "data key"}
-"""What KMS binds a data key to: a policy may allow the key for this alone."""
+"""The encryption context of data keys: a policy can allow the key for this context alone."""
 
 _HEX: Final = re.compile("[0-9a-fA-F]{64}")
 _KMS_NAME: Final = re.compile(r"(?:[\w-]+|alias/[\w/-]+|arn:aws[\w-]*:kms:[\w-]+:\d+:[\w/-]+)")
@@ -38,9 +38,9 @@ WRONG: Final = (
 
 
 def cipher(key: bytes) -> Any:
-    """AES-256-GCM with this key."""
+    """Return AES-256-GCM with this key."""
     try:
-        # An extra, and slow to import.
+        # Imported here: an extra, and slow to import.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError('sealing_keys need: pip install "eventonce[privacy]"') from error
@@ -48,7 +48,7 @@ def cipher(key: bytes) -> Any:
 
 
 def refused() -> type[Exception]:
-    """The error of a cipher about bytes that it did not make, or made with something else."""
+    """Return the exception of a cipher for bytes that were changed or sealed with another key."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415  as above
 
     return InvalidTag
@@ -59,21 +59,20 @@ class SealingKey(Protocol):
 
     @property
     def name(self) -> str:
-        """The key as people know it; never the key itself."""
+        """The name of the key in messages; never the key itself."""
         ...
 
     def made(self) -> tuple[str, bytes, bytes]:
-        """A new data key: the id of the key that wraps it, the data key, and the data key
-        wrapped."""
+        """Make a data key; return the id of this key, the data key, and the wrapped data key."""
         ...
 
     def opened(self, id: str, wrapped: bytes) -> bytes | None:
-        """The data key that was wrapped under this id; None if another key did that."""
+        """Unwrap the data key that was wrapped under this id; None if another key wrapped it."""
         ...
 
 
 class LocalKey:
-    """A key of 32 bytes. Its id is a digest of it: the same key has the same id everywhere."""
+    """A key of 32 bytes. Its id is a digest of the key, so it is the same in every process."""
 
     def __init__(self, key: bytes) -> None:
         self.name = blake2b(key, digest_size=8, person=b"eventonce key id").hexdigest()
@@ -95,7 +94,7 @@ class LocalKey:
 
 
 class KmsKey:
-    """A key of KMS, which never leaves it. The id in what it sealed is its ARN."""
+    """A key of KMS, which never leaves KMS. Its id in sealed bytes is its ARN."""
 
     def __init__(self, uri: str) -> None:
         parts = split(uri)
@@ -127,23 +126,23 @@ class KmsKey:
         if not id.startswith("arn:"):
             return None
         try:
-            # With its name: KMS would open it with any key that this role may use, a stranger's
-            # too.
+            # `_call` names the key: otherwise KMS decrypts with any key that the role may use,
+            # such as a key of an attacker.
             answer = self._call("decrypt", CiphertextBlob=wrapped)
         except EventonceError as error:
             code = errors.code_of(error.__cause__) if error.__cause__ is not None else ""
             if code in ("IncorrectKeyException", "InvalidCiphertextException"):
                 return None
             raise
-        # By the id: a key of several regions has an ARN in each.
+        # Only the ids are compared: a multi-Region key has another ARN in each region.
         if answer["KeyId"].rpartition("/")[2] != id.rpartition("/")[2]:
             return None
         data_key: bytes = answer["Plaintext"]
         return data_key
 
     def _call(self, operation: str, **asked: Any) -> dict[str, Any]:
-        # Read once: another thread may have found KMS again. A new error each time: an old one
-        # would grow by a traceback whenever it is raised.
+        # Read once: another thread may set it to None. A new error each time: the traceback of one
+        # error would grow with every raise.
         away = self._away
         if away is not None and monotonic() < away[0]:
             raise StoreUnavailable(away[1])
@@ -167,7 +166,7 @@ class KmsKey:
 
 
 def sealing_key(text: str) -> SealingKey:
-    """The key that this text is, or names; ConfigError without the text, which may be the key."""
+    """Return the key that this text is, or names; a ConfigError does not repeat the text."""
     if text.startswith(KMS):
         return KmsKey(text)
     if _HEX.fullmatch(text):
@@ -177,5 +176,5 @@ def sealing_key(text: str) -> SealingKey:
     except ValueError:
         raise ConfigError(WRONG) from None
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"{WRONG}; this one has {len(key)} bytes")
+        raise ConfigError(f"{WRONG}; this key has {len(key)} bytes")
     return LocalKey(key)

@@ -1,5 +1,5 @@
-"""A store, or another place of dead letters, that gets dead letters and results sealed and gives
-them back opened. No store knows of it.
+"""The wrapper around a store or another place of dead letters: it seals dead letters and results,
+and opens them when they are read. The store itself knows nothing of sealing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ WARNING_INTERVAL: Final = 60.0
 """Seconds between two warnings about results that are not kept or not opened."""
 
 NOT_OPENED: Final = "; not opened: "
-"""What stands in a reason before the cause for which its dead letter could not be opened."""
+"""The words in a reason before the error for which its dead letter could not be opened."""
 
 S = TypeVar("S")
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """All of a dead letter but its id: what stands beside it in clear is for those without a
-    key, and is not believed."""
+    """All fields of a dead letter but its id. The fields that the store has in clear are for
+    readers without a key, and are not trusted."""
 
     event: bytes
     reason: str
@@ -50,8 +50,8 @@ _decode: Final = msgspec.msgpack.Decoder(_Content).decode
 
 
 def sealed_letter(letter: Letter, sealer: Sealer) -> Letter:
-    """The dead letter with its event and its reason sealed; as it is without a key, or where it is
-    sealed already."""
+    """Return the dead letter with its event and its reason sealed; unchanged if there is no key,
+    or if it is sealed already."""
     if not sealer.keys or key_of_letter(letter):
         return letter
     fields = {name: getattr(letter, name) for name in _Content.__struct_fields__}
@@ -60,8 +60,8 @@ def sealed_letter(letter: Letter, sealer: Sealer) -> Letter:
 
 
 def opened_letter(letter: Letter, sealer: Sealer) -> Letter:
-    """The dead letter as it was; as it is where it is not sealed, or cannot be opened: the reason
-    then tells why."""
+    """Return the dead letter opened; unchanged if it is not sealed. If it cannot be opened, its
+    reason says why."""
     if not key_of_letter(letter):
         return letter
     try:
@@ -69,7 +69,7 @@ def opened_letter(letter: Letter, sealer: Sealer) -> Letter:
     except (EventonceError, msgspec.MsgspecError) as error:
         return replace(letter, reason=f"{letter.reason}{NOT_OPENED}{error}")
     opened = Letter(letter.id, **msgspec.structs.asdict(content))
-    # What was added since, such as that no queue took it.
+    # Text that was added to the reason after sealing, such as that no queue took the dead letter.
     added = letter.reason.removeprefix(f"{SEALED}{key_of(letter.event)!r}")
     return replace(opened, reason=opened.reason + added) if added else opened
 
@@ -83,7 +83,7 @@ def _result(key: bytes) -> bytes:
 
 
 class SealedLetters:
-    """A place of dead letters, such as a queue, that gets them sealed."""
+    """A wrapper around a place of dead letters, such as a queue: it seals them."""
 
     def __init__(self, sink: LetterSink, sealer: Sealer) -> None:
         self._sink = sink
@@ -91,20 +91,20 @@ class SealedLetters:
         self.close = sink.close
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Keep these, sealed; StoreUnavailable where there is no data key: nothing is kept in
-        clear, and the event comes again."""
+        """Seal and keep these; StoreUnavailable if there is no data key: nothing is kept in clear,
+        and the event must come again."""
         self._sink.put_letters([sealed_letter(letter, self._sealer) for letter in letters])
 
 
 class _Results:
-    """Seals and opens results. Neither may hold up an event: its effect has happened."""
+    """Seals and opens results. A failure stops no event: its effect has happened."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
         self._told = -WARNING_INTERVAL
 
     def sealed(self, settlement: Settlement) -> Settlement:
-        """The settlement with its result sealed; without it where there is no data key."""
+        """Return the settlement with its result sealed; without the result if that fails."""
         if settlement.result is None or not self._sealer.keys:
             return settlement
         try:
@@ -115,7 +115,7 @@ class _Results:
             return replace(settlement, result=None)
 
     def opened(self, result: bytes, key: bytes) -> bytes:
-        """The result; sealed as it is where it cannot be opened, which its reader tells."""
+        """Return the result; still sealed if it cannot be opened, which its reader notices."""
         if not key_of(result):
             return result
         try:
@@ -149,7 +149,7 @@ class SealedTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        # To be called again where the first was interrupted.
+        # The caller calls this again if the first call was interrupted.
         return self._block.__exit__(kind, error, trace)
 
     @property
@@ -164,13 +164,13 @@ class SealedTransaction:
 
 
 class SealedStore:
-    """A store that gets dead letters and results sealed, and all else as it is."""
+    """A wrapper around a store: it seals dead letters and results, and changes nothing else."""
 
     def __init__(self, store: Any, sealer: Sealer) -> None:
         self.inner = store
         self.sealer = sealer
         self._results = _Results(sealer)
-        # Attributes of its own: a protocol does not see what `__getattr__` gives.
+        # Real attributes: a check against a protocol does not call `__getattr__`.
         for name in (
             *("drop_letters", "sweep", "forget", "clear_results", "stats", "close"),
             *("names", "add_name"),
@@ -228,8 +228,8 @@ class SealedStore:
         return None if letter is None else opened_letter(letter, self.sealer)
 
     def reseal(self, letters: Sequence[Letter]) -> int:
-        """Seal these dead letters with the key in use; answers how many were not yet. One that
-        cannot be opened stays as it is."""
+        """Seal these dead letters with the key in use; return how many were not sealed with it. A
+        dead letter that cannot be opened stays as it is."""
         in_use = self.sealer.in_use
         kept = [(one, self.inner.letter(one.id)) for one in letters if not key_of_letter(one)]
         old = [one for one, raw in kept if raw is not None and key_of_letter(raw) != in_use]
@@ -238,7 +238,7 @@ class SealedStore:
 
 
 def sealed(store: S, sealer: Sealer) -> S | SealedStore:
-    """The store behind a seal; as it is where there are no keys, or it has one already."""
+    """Return the store wrapped; unchanged if there are no keys, or if it is wrapped already."""
     if not sealer.keys or isinstance(store, SealedStore):
         return store
     return SealedStore(store, sealer)

@@ -1,8 +1,8 @@
-"""The sealer: bytes sealed with a data key, which is wrapped by a sealing key and lies beside them.
+"""The sealer: seals bytes with a data key, which is stored beside them, wrapped by a sealing key.
 
-The form: `MARK`, the id of the sealing key, the wrapped data key (each after its length), a nonce,
-and what AES-256-GCM made of the content. All of it is authenticated, and so is what the content is
-about: sealed bytes that were changed, or moved to another place, do not open.
+The format: `MARK`, the id of the sealing key, the wrapped data key (each after its length), a
+nonce, and the output of AES-256-GCM. All of it is authenticated, together with the place of the
+content: sealed bytes that were changed, or moved to another place, do not open.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from eventonce.log import Outage, log
 from eventonce.privacy.keys import NONCE_BYTES, SealingKey, cipher, refused, sealing_key
 
 DATA_KEY_AGE: Final = 3_600.0
-"""Seconds that a data key seals, and that an opened one is kept in memory."""
+"""Seconds that a data key seals, and that an unwrapped data key is kept in memory."""
 
 LONGEST_AGE: Final = 4 * DATA_KEY_AGE
-"""Seconds that a data key seals at the most, while no new one can be had."""
+"""The most seconds that a data key seals, while KMS gives no new one."""
 
 DATA_KEY_USES: Final = 1 << 20
-"""Contents that one data key seals: far below 2 to the power of 32, from which on two random nonces
-might be the same."""
+"""The most contents that one data key seals: far below 2**32, the limit for random nonces."""
 
 MOST_OPENED: Final = 1_024
-"""Opened data keys in memory: one for each process and hour that sealed what is read."""
+"""The most unwrapped data keys in memory: each process makes one an hour."""
 
 
 class _DataKey(NamedTuple):
@@ -42,10 +41,10 @@ class _DataKey(NamedTuple):
 
 
 class Sealer:
-    """Seals with the first of these keys, and opens with all of them; for many threads."""
+    """Seals with the first of its keys, and opens with all of them; thread-safe."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """A key is 32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`. Without any,
+        """A key is 32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`. Without a key,
         nothing is sealed or opened."""
         if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
             raise ConfigError("sealing_keys: expected a list of texts, the key in use first")
@@ -63,10 +62,10 @@ class Sealer:
         self._current: _DataKey | None = None
         self._left = 0
         self._opened: OrderedDict[bytes, tuple[Any, float]] = OrderedDict()
-        """Ciphers by their wrapped keys, with the moment; None where no key opens it."""
+        """Ciphers by wrapped data key, with the time of unwrapping; None if no key unwraps it."""
 
     def _begin(self) -> None:
-        """Make the locks, also in a child: a thread that it does not have may hold the old ones."""
+        """Make the locks, again in a forked child: a thread of the parent may hold the old ones."""
         self._process = os.getpid()
         self._sealing = threading.Lock()
         """Held while a new data key is asked for."""
@@ -76,7 +75,7 @@ class Sealer:
         return f"Sealer({[key.name for key in self.keys]})"
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """The content sealed; `about` is what it belongs to, and must be given to open it."""
+        """Return the content sealed; `open` needs the same `about`, the place of the content."""
         data_key = self._data_key()
         nonce = os.urandom(NONCE_BYTES)
         secret: bytes = data_key.cipher.encrypt(nonce, content, data_key.header + about)
@@ -88,7 +87,7 @@ class Sealer:
         return key_of(self._data_key().header)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """The content; SealedError where no key opens it, or it is not what was sealed there."""
+        """Return the content; SealedError if no key opens it, or if it was changed or moved."""
         id_, wrapped, start = _header(sealed)
         opener = self._unwrapped(id_, wrapped)
         nonce, secret = sealed[start : start + NONCE_BYTES], sealed[start + NONCE_BYTES :]
@@ -96,8 +95,8 @@ class Sealer:
             content: bytes = opener.decrypt(nonce, secret, sealed[:start] + about)
         except (refused(), ValueError):
             raise SealedError(
-                f"sealed with the key {id_!r}, and not as it was sealed: it was changed, or it "
-                "belongs elsewhere"
+                f"sealed with the key {id_!r}, but it does not open: it was changed, or moved here "
+                "from another place"
             ) from None
         return content
 
@@ -115,7 +114,7 @@ class Sealer:
                     if current is None or self._left <= 0 or now - current.made > LONGEST_AGE:
                         raise
                     if self._outage.tells():
-                        log().warning("privacy: the data key in use stays for now: %s", error)
+                        log().warning("privacy: no new data key, the old one stays: %s", error)
                 else:
                     self._outage.ended()
                     current = _DataKey(cipher(key), _headed(id_, wrapped), now)
@@ -136,7 +135,7 @@ class Sealer:
         if known[0] is None:
             raise SealedError(
                 f"sealed with the key {id_!r}, which is none of the sealing_keys that are "
-                "configured here; add it to them, after the key in use"
+                "configured here; add this key to them, after the key in use"
             )
         return known[0]
 
@@ -148,13 +147,13 @@ class Sealer:
                 self._opened.popitem(last=False)
 
     def _asked(self, id_: str, wrapped: bytes) -> bytes | None:
-        """The data key, by whichever key wrapped it; None if none did."""
+        """Unwrap the data key with the key that wrapped it; None if none of the keys did."""
         fault: EventonceError | None = None
         for key in self.keys:
             try:
                 found = key.opened(id_, wrapped)
             except EventonceError as error:
-                # Another may open it all the same.
+                # Another key may still unwrap it.
                 fault = error
                 continue
             if found is not None:
@@ -172,10 +171,10 @@ def _headed(id_: str, wrapped: bytes) -> bytes:
 
 
 def _header(sealed: bytes) -> tuple[str, bytes, int]:
-    """The id of the sealing key, the wrapped data key, and where the nonce begins."""
+    """Return the id of the sealing key, the wrapped data key, and where the nonce begins."""
     id_ = key_of(sealed)
     at = len(MARK) + 1 + sealed[len(MARK)] if len(sealed) > len(MARK) else len(sealed)
     start = at + 2 + int.from_bytes(sealed[at : at + 2])
     if not id_ or start + NONCE_BYTES > len(sealed):
-        raise SealedError("these bytes are not sealed, or cut off")
+        raise SealedError("these bytes are not sealed, or they are cut off")
     return id_, sealed[at + 2 : start], start
