@@ -1,2 +1,2 @@
-"""Dead letters as people act on them: selected, grouped, and run again, dropped or exported in
-bulk; for the command line and the dashboard alike."""
+"""Dead letters for people: selected, grouped, and run again, dropped or exported in bulk; for the
+command line and the dashboard."""

@@ -1,5 +1,5 @@
-"""Actions on many dead letters: run again, drop, export; bounded, watched, and stopped between two
-batches."""
+"""Actions on many dead letters: run again, drop, export, reseal. An action has a limit, counts its
+progress, and can be stopped between two batches."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from eventonce.privacy import SealedStore
 from eventonce.sinks.json_lines import line_of
 
 RUN_TOGETHER: Final = 20
-"""Dead letters that run as one batch: a lease waits for the others, and so does a stop."""
+"""Dead letters that run as one batch: a lease is held, and a stop waits, until the batch ends."""
 
 SEALED: Final = "sealed"
-"""How an action on a dead letter ends that could not be opened."""
+"""The name under which dead letters that could not be opened are counted."""
 
 Batches = Iterable[list[Held]]
 
 
 class Progress:
-    """How far an action has come, and the way to stop it; other threads may use both."""
+    """The progress of an action, and the way to stop it; thread-safe."""
 
     def __init__(self, told: Callable[[Progress], None] = lambda _: None) -> None:
         """`told` is called after every batch."""
         self.counts: Counter[str] = Counter()
-        """How many ended how: by status, or `dropped` and `exported`."""
+        """The dead letters by how the action ended: a status, or a word such as `dropped`."""
         self.stop: Final = threading.Event()
-        """Set it to stop the action after the batch under way."""
+        """The event to set to stop the action after the batch in progress."""
         self.stopped = False
-        """Whether it was stopped before its end."""
+        """Whether the action was stopped before its end."""
         self.missed: list[str] = []
-        """The ids of the selection that no dead letter begins with, once all were looked at."""
+        """The ids of the selection that no dead letter begins with, once all have been read."""
         self.unfinished = ""
-        """Why it did not do all that it was asked for; empty where it did."""
+        """The reason why the action did not finish; empty if it did."""
         self.closed = 0
-        """Sealed ones that nobody here can open, and that the selection may have meant."""
+        """The number of dead letters that cannot be opened, and that the selection may mean."""
         self._told = told
 
     @property
     def done(self) -> int:
-        """How many it has dealt with."""
+        """The number of dead letters that the action has dealt with."""
         return self.counts.total()
 
     def add(self, names: Iterable[str]) -> None:
-        """Note how some ended."""
-        # A new one each time: a reader must not meet it half changed.
+        """Count these endings."""
+        # A new counter each time: another thread must not read a counter that is half changed.
         self.counts = self.counts + Counter(names)
         self._told(self)
 
@@ -73,7 +73,7 @@ def selected(
     *,
     ordered: bool = False,
 ) -> Iterator[list[Held]]:
-    """The selected dead letters in small batches, `limit` in all at most, until it is stopped."""
+    """Yield at most `limit` of the selected dead letters, in small batches, until a stop."""
     missed = set(selection.ids)
 
     def found() -> Iterator[Held]:
@@ -91,7 +91,7 @@ def selected(
 
 
 def batched(held: Iterable[Held], progress: Progress) -> Iterator[list[Held]]:
-    """These in small batches, until it is stopped."""
+    """Yield these in small batches, until a stop."""
     rest = iter(held)
     while some := list(islice(rest, RUN_TOGETHER)):
         if progress.stop.is_set():
@@ -112,8 +112,8 @@ def audited(
     id_: str = "",
     unwritten: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Leave the audit lines of this action: that it begins, and how it ended, if that is
-    `unwritten` then. `scope` is what it was asked for."""
+    """Write the two audit lines of this action: one at its beginning, and one at its end if
+    `unwritten()` is true then. `scope` is the selection in words."""
     record = partial(
         audit.record, action, id=id_ or token_hex(8), who=who, via=via, selection=scope
     )
@@ -122,11 +122,11 @@ def audited(
     try:
         yield
     except (GeneratorExit, CancelledError):
-        # Whoever took the events went away.
+        # The reader of the export closed its connection.
         progress.stopped = True
         raise
     except BaseException as error:
-        # The text of any other may hold what an event holds.
+        # The text of any other exception may have content of an event.
         ended = str(error) if isinstance(error, EventonceError) else type(error).__name__
         raise
     finally:
@@ -137,7 +137,7 @@ def audited(
 
 
 def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: Progress) -> None:
-    """Run them again, and drop those that are settled."""
+    """Run dead letters again, and drop the settled ones."""
     for held in batches:
         for consumer, some in by_consumer(held).items():
             outcomes = place.run_again(runners.of(consumer), some)
@@ -145,14 +145,13 @@ def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: P
 
 
 def drop(place: LetterSource, batches: Batches, progress: Progress) -> None:
-    """Delete them for good."""
+    """Delete dead letters for good."""
     for held in batches:
         progress.add(["dropped"] * place.drop(held))
 
 
 def export(batches: Batches, progress: Progress) -> Iterator[bytes]:
-    """Their events as lines of JSON; the dead letters stay. A sealed one that nobody here can open
-    is none."""
+    """Yield the events of dead letters that can be opened, as lines of JSON; nothing is changed."""
     for held in batches:
         opened = [one.letter for one in held if not key_of_letter(one.letter)]
         yield b"".join(line_of(letter.event) for letter in opened)
@@ -160,7 +159,7 @@ def export(batches: Batches, progress: Progress) -> Iterator[bytes]:
 
 
 def reseal(store: SealedStore, batches: Batches, progress: Progress) -> None:
-    """Seal them with the key in use; those that are need nothing."""
+    """Seal dead letters with the key in use, unless they are already."""
     for held in batches:
         letters = [one.letter for one in held]
         done = store.reseal(letters)
@@ -171,16 +170,16 @@ def reseal(store: SealedStore, batches: Batches, progress: Progress) -> None:
 
 
 class Foretold(msgspec.Struct, frozen=True):
-    """What a redrive would do with one dead letter."""
+    """The result that a redrive of one dead letter would have."""
 
     held: Held
     would: str
-    """`run`, or the verdict that keeps it from running."""
+    """`run`, or the verdict for which it would not run."""
     why: str
 
 
 def foretell(runners: Runners, batches: Batches) -> Iterator[Foretold]:
-    """What a redrive would do with each; nothing is changed."""
+    """Yield the result that a redrive of each would have; nothing is changed."""
     for held in batches:
         for one in held:
             would, why = foreseen(runners.of(one.letter.consumer), one)

@@ -1,4 +1,4 @@
-"""Groups of dead letters: those whose reasons differ in numbers, ids and values alone."""
+"""Groups of dead letters: the reasons within a group differ only in numbers, ids and values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eventonce.letters.selection import event_of
 from eventonce.types import Letter
 
 MOST_GROUPS: Final = 1_000
-"""Groups that are told apart. Reasons that have nothing in common are nothing to look through."""
+"""The most groups; the dead letters of all further reasons are counted together."""
 
 NAMES: Final = 50
-"""Types and rules that are counted in a group: a sender may invent as many as it likes."""
+"""The most types, and the most rules, that are counted in a group: a sender may invent types."""
 
 OTHERS: Final = "other reasons"
 
@@ -25,7 +25,7 @@ class Group(msgspec.Struct):
     """The dead letters of one reason, counted."""
 
     id: str
-    """For `Selection.group`; empty for the reasons that found no room."""
+    """The id for `Selection.group`; empty for the group of all further reasons."""
     reason: str
     count: int = 0
     first: int = 0
@@ -34,12 +34,12 @@ class Group(msgspec.Struct):
     types: Counter[str] = msgspec.field(default_factory=Counter)
     rules: Counter[str] = msgspec.field(default_factory=Counter)
     example: str = ""
-    """The id of its latest dead letter."""
+    """The id of the latest dead letter."""
 
 
 def grouped(letters: Iterable[Letter], group_of: Callable[[str], str]) -> list[Group]:
-    """The groups, the largest first; no dead letter is held. `group_of` names the group of a
-    reason."""
+    """Return the groups, the largest first; no dead letter is kept in memory. `group_of` gives the
+    id of a reason's group."""
     found: dict[str, Group] = {}
     for letter in letters:
         name = group_of(letter.reason)

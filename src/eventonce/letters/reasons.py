@@ -1,4 +1,4 @@
-"""Reasons without what varies: those that differ in numbers, ids and values alone are one group."""
+"""Reasons without numbers, ids and values: dead letters with equal ones are one group."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from eventonce.rules.keys import hasher
 
 LONGEST_REASON: Final = 300
-"""Characters of a reason that count: what follows is the answer of some server, or a trace."""
+"""The most characters of a reason that are compared: the rest is a server's answer or a trace."""
 
 VARYING: Final = "…"
-"""Stands for what varies between the reasons of one group."""
+"""The character in place of a number, an id or a value."""
 
 _PARTS: Final = re.compile(
     r"(?P<place>\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/?#'\"]*)[^\s'\"]*"
@@ -28,8 +28,8 @@ _REPEATED: Final = re.compile(f"{VARYING}(?:[ ,;/-]{{1,2}}{VARYING})+")
 
 @lru_cache(maxsize=4096)
 def normalised(reason: str) -> str:
-    """The reason with … for numbers, ids, quoted values and the paths of URLs. The status of an
-    HTTP answer stays: 404 and 503 have nothing in common."""
+    """Return the reason with … for numbers, ids, quoted values and the paths of URLs. The status
+    of an HTTP answer stays: 404 and 503 have different causes."""
     text = _PARTS.sub(_constant, " ".join(reason[:LONGEST_REASON].split()))
     return _REPEATED.sub(VARYING, text)
 
@@ -47,23 +47,23 @@ _CAPITAL: Final = f"[{''.join(filter(str.isupper, map(chr, range(0x2000))))}]"
 _NAMES: Final = re.compile(
     r"(?<=://)[^\s/]*(?=@)"
     r"|“[^”]*”|„[^“”]*[“”]|«[^»]*»"
-    # A value that was cut off before its end.
+    # A quoted value without its end, because the reason was cut off.
     r"|(?<!\w)['\"`“„«][^'\"`]*$"
     rf"|(?:(?<=[^\s:(.;]\s)|(?<=[=/:,|#<>([{{])){_CAPITAL}\w*(?:[ '\u2019.-]{{1,2}}{_CAPITAL}\w*)*"
 )
 
 
 def veiled(reason: str) -> str:
-    """The reason for those who may not read what is personal: without what varies, and without the
-    words within a sentence that begin with a capital letter, as names of people do in any script
-    that has such letters; and without the name and the password in an address."""
+    """Return the reason for viewers who may not see personal data: normalised, and without words
+    inside a sentence that begin with a capital letter, as names of people do; and without the user
+    and the password of a URL."""
     return _REPEATED.sub(VARYING, _NAMES.sub(VARYING, normalised(reason)))
 
 
 def grouping(secrets: Sequence[bytes]) -> Callable[[str], str]:
-    """A function from a reason to the id of its group: a digest, keyed with the first secret if
-    there is one. It stands in links and in the audit, and without a key a person's name that a
-    reason has could be guessed from it."""
+    """Return a function from a reason to the id of its group: a digest, keyed with the first secret
+    if there is one. Links and the audit show the id; without a secret, a person's name in a reason
+    could be guessed from it."""
     digest = hasher(4, next(iter(secrets), b""))
 
     @lru_cache(maxsize=4096)
@@ -74,4 +74,4 @@ def grouping(secrets: Sequence[bytes]) -> Callable[[str], str]:
 
 
 group_of: Final = grouping(())
-"""The id of the group that a reason belongs to, where there are no secrets."""
+"""The function from a reason to the id of its group, without a secret."""

@@ -1,4 +1,4 @@
-"""The consumers that run dead letters again, and the forecast of what they would do."""
+"""The consumers that run dead letters again, and the verdicts that a redrive would get."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from eventonce.types import Outcome
 
 
 class Runners:
-    """The consumers that run dead letters, one for each name, opened when first needed; for many
-    threads."""
+    """The consumers that run dead letters, one for each name, opened when needed; thread-safe."""
 
     def __init__(
         self,
@@ -32,10 +31,9 @@ class Runners:
         own: Consumer | None = None,
         open_history: Callable[[], History] | None = None,
     ) -> None:
-        """They have the rules of the file, and its sinks unless there is a handler. `own` is a
-        consumer with a name, a store and rules of its own: it runs its own dead letters alone, and
-        closing it is for whoever made it. What they decide is kept in the history, if there is
-        one."""
+        """The consumers have the rules of the file, and its sinks unless there is a handler. `own`
+        is the caller's consumer: it runs only its own dead letters, and the caller closes it.
+        Decisions are kept in the history, if there is one."""
         self.own = own
         self._file = file if handler is None else replace(file, sink=[])
         self._open_store = open_store
@@ -56,7 +54,7 @@ class Runners:
             self._recorded.close()
 
     def of(self, name: str) -> Consumer:
-        """The consumer for dead letters of this name."""
+        """Return the consumer for dead letters of this name."""
         if self.own is not None:
             if name != self.own.name:
                 raise ConfigError(f"{self.own.name!r} cannot run dead letters of {name!r}")
@@ -76,7 +74,7 @@ class Runners:
 
 
 class _Recorded:
-    """The history of what runs again, opened when the first has run: a dry run writes nothing."""
+    """The history of redrives, opened after the first run: a dry run writes nothing."""
 
     def __init__(self, open_history: Callable[[], History]) -> None:
         self._open = open_history
@@ -85,7 +83,7 @@ class _Recorded:
         self._failed = False
 
     def by(self, consumer: Consumer) -> Callable[[Outcome, float], None]:
-        """An observer for this consumer."""
+        """Return an observer for this consumer."""
 
         def keep(outcome: Outcome, seconds: float) -> None:
             history = self._opened()
@@ -95,7 +93,7 @@ class _Recorded:
         return keep
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the queued decisions, and close the history."""
         with self._lock:
             if self._history is not None:
                 self._history.close()
@@ -107,12 +105,12 @@ class _Recorded:
                     self._history = self._open()
                 except EventonceError as error:
                     self._failed = True
-                    log().warning("history: it does not tell what runs again: %s", error)
+                    log().warning("history: redrives are not recorded: %s", error)
             return self._history
 
 
 def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
-    """The dead letters of each consumer."""
+    """Return the dead letters by the name of their consumer."""
     found: dict[str, list[Held]] = {}
     for one in held:
         found.setdefault(one.letter.consumer, []).append(one)
@@ -120,7 +118,7 @@ def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
 
 
 def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
-    """The verdict that a redrive of this dead letter would get, and why; the store is only read."""
+    """Return the verdict that a redrive would get, and the reason; the store is only read."""
     letter = held.letter
     if not held.whole:
         return "invalid", letter.reason
