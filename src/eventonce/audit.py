@@ -1,5 +1,5 @@
-"""The audit: a line when an action of a person begins and one when it has ended, with who, what and
-how many, and no content of an event."""
+"""The audit: a line when a person's action begins and a line when it has ended, with the person,
+the action and the counts, and no content of an event."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from eventonce.log import on_one_line
 MODE: Final = 0o600
 
 BEGUN: Final = "begun"
-"""Stands in place of the end in the first line of an action. An action without a second line was
-killed, or is under way."""
+"""The value of `ended` in the first line of an action. An action without a second line was killed,
+or still runs."""
 
 NO_AUDIT: Final = (
     "No file keeps the audit: actions are told in the log eventonce.audit alone. Name a file in "
@@ -32,17 +32,17 @@ log = logging.getLogger("eventonce.audit")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of one person."""
+    """The beginning or the end of one action of one person."""
 
     time: str
     id: str
-    """The same in both lines of an action."""
+    """The id of the action, the same in both its lines."""
     who: str
     via: str
     """`cli` or `dashboard`."""
     action: str
     selection: str
-    """The options of the command line that select the same."""
+    """The selection, as options of the command line."""
     counts: Mapping[str, int]
     ended: str
     """`begun`, `finished`, `not finished` and why, `stopped`, or the error that ended it."""
@@ -76,7 +76,7 @@ def recorded(path: Path) -> tuple[list[Recorded], int]:
 
 
 class Audit:
-    """Writes audit lines to the log `eventonce.audit` and, if one is named, to a file."""
+    """Writes audit lines to the log `eventonce.audit` and, if a file is named, to that file."""
 
     def __init__(self, file: str = "") -> None:
         """ConfigError if the file cannot be written: an action must not begin then."""
@@ -95,8 +95,8 @@ class Audit:
         counts: Mapping[str, int],
         ended: str = "finished",
     ) -> None:
-        """Write the line of an action that has ended, however it did, or that begins: ConfigError
-        where that cannot be written."""
+        """Write the line of an action that begins or has ended; ConfigError if the line of a
+        beginning cannot be written to the file."""
         line = Line(
             id=id,
             time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -123,7 +123,7 @@ class Audit:
             except ConfigError as error:
                 if ended == BEGUN:
                     raise
-                # The action has happened, and its line is in the log at least.
+                # The action has happened, and its line is in the log.
                 log.error("%s", error)  # noqa: TRY400  it says all
 
     def _append(self, data: bytes) -> None:
@@ -132,7 +132,7 @@ class Audit:
             try:
                 size = os.fstat(file).st_size
                 if data and size and os.pread(file, 1, size - 1) != b"\n":
-                    # A full disk took a part of the line before.
+                    # The line before is incomplete, because the disk was full.
                     data = b"\n" + data
                 if os.write(file, data) < len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -145,7 +145,7 @@ class Audit:
 
 
 def user() -> str:
-    """The name of whoever runs this process."""
+    """Return the name of the user who runs this process."""
     try:
         return getuser()
     except (KeyError, OSError):

@@ -1,8 +1,8 @@
 """The erasure of one conversation: its dead letters, the results of its events, its decisions, and
 the subjects that name it.
 
-The records stay, which are digests: a copy that comes later must not run. What was done is looked
-at again, and what cannot be reached from here is named.
+The records, which are digests, stay: a later copy must not run. After the erasure all places are
+read again, and the places that this program cannot reach are named.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eventonce.runtime.brief_results import result_key
 from eventonce.types import Event
 
 MOST: Final = 1_000_000
-"""Decisions about one conversation: far more than any has."""
+"""The most decisions that are read: far more than a conversation or a key has."""
 
 KEYS_AT_ONCE: Final = 1_000
 
@@ -42,11 +42,11 @@ OTHERS: Final = (
     "queues, archives and dead-letter queues that events pass on their way",
     "backups, replicas and logs of the databases (docs/stores.md says how long each has them)",
 )
-"""What holds events and cannot be reached from here."""
+"""The places of events that this program cannot reach."""
 
 
 def not_reached(store: str, history: str) -> tuple[str, ...]:
-    """What of it there is beside this store and this history, by their URIs."""
+    """Return the places that cannot be reached, with this store and this history by their URIs."""
     tables = {
         "records, letters": store,
         "eventonce_history, eventonce_history_subjects": history,
@@ -63,49 +63,48 @@ def not_reached(store: str, history: str) -> tuple[str, ...]:
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One kind of what was kept about the conversation."""
+    """The number of dead letters, results or decisions of the conversation in one place."""
 
     what: str
     found: int
     left: int | None = None
-    """How much of it is there after the erasure; None where nothing was erased yet."""
+    """The number after the erasure; None before it."""
 
 
 class Erasure(msgspec.Struct, frozen=True):
-    """What there was, and what is left."""
+    """The report: the data of the conversation that was found, and the data that is left."""
 
     parts: tuple[Part, ...]
     mentioned: tuple[str, ...] = ()
-    """Ids of dead letters that have the conversation's id somewhere, or name none and have the key
-    of one of its events, and stay: they are about another conversation, or may be."""
+    """Ids of dead letters that stay, because they are or may be about another conversation: they
+    have this id in their text, or have no conversation and the key of one of its events."""
     reasons: int = 0
-    """Decisions of the same kind: the id is in their reasons, and they stay as long as any."""
+    """Decisions about other conversations that have this id in their reasons; they stay."""
     unclear: int = 0
-    """How many of `mentioned` name no other conversation: they may be about this one."""
+    """The number of `mentioned` that name no other conversation: they may be about this one."""
     types: int = 0
     """Types of events in the history that have the id in their name or source."""
     files: tuple[str, ...] = ()
-    """Files that may still have bytes of what was erased, and why."""
+    """Files that may still have erased bytes, and why."""
     closed: int = 0
-    """Dead letters that no key of the file opens: any of them may be about it."""
+    """Dead letters that no key of the file opens: they may be about this conversation."""
     hidden: int = 0
-    """Decisions under a secret that the file does not name: any of them may be about it."""
+    """Decisions under a secret that the file does not name: they may be about this conversation."""
     away: bool = False
-    """Whether the file names a history that is not there."""
+    """Whether the history that the file names does not exist."""
     untold: bool = False
-    """Whether there may be results of events that no decision tells of."""
+    """Whether there may be results of events that have no decision."""
     unknown: tuple[str, ...] = ()
-    """What could not be looked for, and why."""
+    """Data that could not be searched, and why."""
 
     @property
     def left(self) -> int:
-        """How much is left of what was to be erased."""
+        """The number of items that should have been erased and are still there."""
         return sum(part.left or 0 for part in self.parts)
 
     @property
     def unread(self) -> str:
-        """The dead letters and decisions that may hold the conversation and could not be read, in
-        words; empty for none."""
+        """The data that may be about the conversation and could not be read, in words; or empty."""
         parts = {"dead letter": self.closed, "decision": self.hidden}
         said = [f"{many} {what}{'s' * (many > 1)}" for what, many in parts.items() if many]
         others = {
@@ -116,7 +115,7 @@ class Erasure(msgspec.Struct, frozen=True):
 
     @property
     def proved(self) -> bool:
-        """Whether nothing is left of what was to be erased, as far as this command reaches."""
+        """Whether nothing of the conversation is left in the places that this program reaches."""
         return not (self.left or self.files or self.unread or self.unclear or self.types)
 
 
@@ -132,16 +131,16 @@ class Conversation:
         away: str = "",
         results: int = 0,
     ) -> None:
-        """`places` open the places of dead letters, each time anew: a queue hides what was read
-        until it is closed. `away` is a history that should be there, and is not. `results` are the
-        milliseconds for which a result is kept at the most."""
+        """`places` open the places of dead letters, each time anew: a queue hides messages that
+        were read until it is closed. `away` says why the history does not exist. `results` are
+        the most milliseconds for which a result is kept."""
         self._id = id
         self._name = id_kept(id)
         self._telling = len(id) >= SHORT
-        """Whether the id is told from other words and numbers of a text."""
-        # A sender's JSON may have it with its characters escaped.
+        """Whether the id is long enough not to be a common word or number."""
+        # The JSON of a sender may have the id with escaped characters.
         spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}
-        # Not in the midst of a word: a short number is a part of many others.
+        # Only a whole word: a short number is a part of many other numbers.
         self._spelled = re.compile(
             rb"%s(?:%s)(?![0-9A-Za-z])" % (_BEGIN, b"|".join(map(re.escape, spelled))),
             re.IGNORECASE,
@@ -152,12 +151,12 @@ class Conversation:
         self._away = away
         self._results = results
         self._keys: dict[bytes, None] = {}
-        """Keys of its events: from its decisions and its dead letters."""
+        """Keys of the conversation's events, from its decisions and its dead letters."""
         self._own: set[bytes] = set()
-        """Those of them that no other conversation has."""
+        """Keys of `_keys` that no other conversation has."""
 
     def look(self) -> Erasure:
-        """What there is; nothing is changed."""
+        """Report the data of the conversation; nothing is changed."""
         decisions = self._decisions()
         self._keys |= {one.key: None for one in decisions if one.key}
         self._own |= self._own_keys(decisions)
@@ -221,8 +220,8 @@ class Conversation:
         )
 
     def erase(self, before: Erasure) -> Erasure:
-        """Erase what `look` has found, and look again. The dead letters and the history, which have
-        the keys, come last: whoever is interrupted can begin again."""
+        """Erase the data that `look` found, and look again. The dead letters and the history, which
+        have the keys, come last: after an interruption, the erasure can be repeated."""
         keys = self._result_keys()
         for start in range(0, len(keys), KEYS_AT_ONCE):
             self._admin.clear_results(keys[start : start + KEYS_AT_ONCE])
@@ -245,7 +244,7 @@ class Conversation:
         return msgspec.structs.replace(after, parts=tuple(parts), files=files)
 
     def _result_keys(self) -> list[bytes]:
-        """The keys that may have results: the events' own, and those of brief results."""
+        """Return the keys that may have results: of the events, and of their brief results."""
         return [it for key in self._keys for it in (key, result_key(key))]
 
     def _decisions(self) -> list[Decision]:
@@ -260,9 +259,9 @@ class Conversation:
         return "a secret that the file does not name"
 
     def _letters(self, place: LetterSource) -> tuple[list[Held], dict[str, bool], int]:
-        """Its dead letters in this place; the ids of those that only have its id somewhere, or a
-        key that it shares, each with whether it is unclear whose it is; and how many others are
-        sealed with a key that is not here."""
+        """Return the conversation's dead letters in this place; the ids of dead letters that only
+        mention it or share a key with it, each with whether its conversation is unclear; and the
+        number of others that are sealed with a key that is not here."""
         found: list[Held] = []
         others: dict[str, bool] = {}
         closed = 0
@@ -270,13 +269,13 @@ class Conversation:
             for one in held:
                 letter = one.letter
                 whose = conversation_of(event_of(letter) or Event(letter.event, b""))
-                # One that names none may have been redacted, and the history knows whose it is.
+                # Without a conversation: it may be redacted, but the history knows its key.
                 if self._has(whose) or (not whose and letter.key in self._own):
                     found.append(one)
                 elif key_of_letter(letter):
                     closed += 1
                 elif self._spelled.search(letter.event + b" " + letter.reason.encode()):
-                    # A UUID in other letters is the same one.
+                    # A UUID is the same in upper case and lower case.
                     others[letter.id] = self._telling and whose.lower() in (
                         "",
                         self._name.lower(),
@@ -286,13 +285,13 @@ class Conversation:
         return found, others, closed
 
     def _has(self, whose: str) -> bool:
-        """Whether this is its id; it may be given as the digest that the history shows."""
+        """Whether this is the conversation's id, given as it is or as the digest of the history."""
         if not whose or whose == self._name or not self._name.startswith(MARK):
             return whose == self._name
         return self._history is not None and self._name in self._history.names(whose)
 
     def _reasons(self) -> int:
-        """How many decisions about others have its id in their reasons."""
+        """Count the decisions about other conversations that have this id in their reasons."""
         if self._history is None:
             return 0
         own = self._history.names(self._id)
@@ -309,7 +308,7 @@ class Conversation:
         return self._history.subjects(lambda it: it in own or bool(self._having([it])))
 
     def _types(self) -> int:
-        """How many types of events have its id in their name or source."""
+        """Count the types of events that have this id in their name or source."""
         if self._history is None or not self._telling:
             return 0
         return self._having(map(" ".join, self._history.types()))
@@ -318,8 +317,9 @@ class Conversation:
         return sum(bool(self._spelled.search(text.encode())) for text in texts)
 
     def _own_keys(self, decisions: Sequence[Decision]) -> set[bytes]:
-        """The keys that no other conversation has: versions of one subject may be of many, or of
-        none. All events of a fact are the same one: what names none was redacted."""
+        """Return the keys that no other conversation has. Versions of one subject may belong to
+        several conversations, or to none. All events of a fact belong to one: a decision about a
+        fact without a conversation was redacted."""
         if self._history is None:
             return set()
         names = {one.conversation for one in decisions}
@@ -342,7 +342,6 @@ def _named(place: LetterSource) -> str:
 
 
 def _scrubbed(admin: StoreAdmin) -> str:
-    """Why bytes of what was deleted may stay in the store's file; of servers, `not_reached`
-    tells."""
+    """Return why deleted bytes may stay in the store's file; `not_reached` has the servers."""
     scrub: Callable[[], str] = getattr(admin, "scrub", str)
     return scrub()
