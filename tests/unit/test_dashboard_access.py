@@ -215,7 +215,7 @@ def test_loopback_needs_no_passwords() -> None:
     [
         (DashboardTable(viewers={"vic": "  "}), "empty text"),
         (DashboardTable(viewers={"vic": "short"}), "'vic' needs 8 characters"),
-        (DashboardTable(operators={"a:b": "long-enough"}), "no name has a colon"),
+        (DashboardTable(operators={"a:b": "long-enough"}), "a user name of Basic has no colon"),
         (DashboardTable(viewers={"a": "x" * 9}, operators={"a": "y" * 9}), "choose one"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_environment_brings_credentials_too(
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        ({"port": 65_536}, "port is 65536: 0 to 65535 was expected"),
+        ({"port": 65_536}, "port is 65536: it must be 0 to 65535"),
         ({"port": -1}, "port is -1"),
         ({"host": "a" * 64}, "cannot listen on"),
         ({"host": ".."}, "cannot listen on"),

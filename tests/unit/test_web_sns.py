@@ -41,7 +41,7 @@ SNS = {"x-amz-sns-message-type": "Notification", "content-type": "text/plain; ch
     ],
 )
 def test_what_is_no_arn_of_a_topic_is_named(topic: str) -> None:
-    with pytest.raises(ConfigError, match=r"sns_topics holds .* was expected"):
+    with pytest.raises(ConfigError, match=r"sns_topics holds .* must be the ARN"):
         Authenticator(Serve(sns_topics=[topic]))
 
 

@@ -1,5 +1,5 @@
-"""The admission of requests: the receiver's limits as checked numbers, the requests under way
-within them, and when one of them is due."""
+"""The admission of requests: the receiver's limits as checked numbers, the requests under way,
+and their deadlines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from eventonce.rules.instants import duration
 from eventonce.web.responses import refuse
 
 WARNING_INTERVAL: Final = 10.0
-"""Seconds between two lines in the log about the same trouble."""
+"""Seconds between two log lines about the same problem."""
 
 log = logging.getLogger("eventonce.web")
 
 
 class Limits(NamedTuple):
-    """How much at once, how large and how slow; times in seconds."""
+    """The limits of number, size and time; times in seconds."""
 
     max_body: int
     max_events: int
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
 
 
 def limits(settings: Serve) -> Limits:
-    """The limits these settings name; ConfigError for one that nobody can keep."""
+    """Return the limits of these settings; ConfigError for a limit that cannot be kept."""
     check_bytes(settings)
     return Limits(
         max_body=_count(settings, "max_body"),
@@ -52,16 +52,16 @@ def limits(settings: Serve) -> Limits:
 
 
 def check_bytes(settings: Serve) -> None:
-    """ConfigError if the largest body would never be let in."""
+    """Raise ConfigError if a body of the largest size would always be refused."""
     if settings.max_in_flight < settings.max_body:
         raise ConfigError(
-            f"serve: max_in_flight is {settings.max_in_flight}: at least max_body, which is "
-            f"{settings.max_body}, was expected"
+            f"serve: max_in_flight is {settings.max_in_flight}: it must be at least max_body, "
+            f"which is {settings.max_body}"
         )
 
 
 def seconds(settings: Serve, name: str) -> float:
-    """The setting of this name as seconds, more than none."""
+    """Return the setting of this name as seconds; ConfigError if it is 0."""
     try:
         found = duration(getattr(settings, name))
     except ValueError as error:
@@ -74,12 +74,12 @@ def seconds(settings: Serve, name: str) -> float:
 def _count(settings: Serve, name: str) -> int:
     found: int = getattr(settings, name)
     if found < 1:
-        raise ConfigError(f"serve: {name} is {found}: at least 1 was expected")
+        raise ConfigError(f"serve: {name} is {found}: it must be at least 1")
     return found
 
 
 class Permit:
-    """The permit of one request that is under way, with the bytes that its body holds."""
+    """The permit of one request under way, with the size of its body."""
 
     __slots__ = ("held", "since")
 
@@ -89,10 +89,10 @@ class Permit:
 
 
 class Admission:
-    """Lets requests in up to a number and a sum of bytes: memory goes by the bytes.
+    """Admits requests up to a number and a sum of bytes, which bounds the memory.
 
-    `threads` is how many plain handlers run side by side: as many that do not return let nobody
-    else through.
+    `threads` is the number of plain handlers that run at once: if that many do not return, no
+    other event runs.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Admission:
 
     @property
     def oldest(self) -> float:
-        """Seconds that the oldest request is under way."""
+        """The age of the oldest request, in seconds."""
         return max((self._clock() - one.since for one in self._under_way), default=0.0)
 
     @property
     def stuck(self) -> bool:
-        """Whether an event that came now would be refused, or would wait behind handlers that do
-        not return: as many as there are threads outlast their answer, and no other got through."""
+        """Whether a new event would be refused, or would wait for handlers that do not return: as
+        many requests as there are threads are overdue, and no other request ended meanwhile."""
         if len(self) >= self._limits.concurrency:
             return True
         now, patience = self._clock(), self._limits.answer_within
@@ -125,26 +125,26 @@ class Admission:
         return overdue >= self._threads and now - self._left_at > patience
 
     def refusal(self, size: int) -> Answer | None:
-        """The answer to a request with a body of this size that cannot come in now."""
+        """Return the refusal of a request with a body of this size; None if it can be admitted."""
         if len(self._under_way) >= self._limits.concurrency:
-            return self._refuse(f"{len(self)} requests are under way, and that is the limit")
+            return self._refuse(f"{len(self)} requests are under way, which is the limit")
         return self._too_much(size)
 
     def enter(self, size: int) -> Permit:
-        """The permit of a request with a body of this size, which is under way until it leaves."""
+        """Admit a request with a body of this size; the caller gives the permit to `leave`."""
         permit = Permit(self._clock(), size)
         self._under_way.add(permit)
         self._held += size
         return permit
 
     def leave(self, permit: Permit) -> None:
-        """The handlers of this request are through."""
+        """Note that the handlers of this request have ended."""
         self._under_way.discard(permit)
         self._held -= permit.held
         self._left_at = self._clock()
 
     def grow(self, permit: Permit, size: int) -> Answer | None:
-        """Count a body that turned out to have this size; the answer if that is too much."""
+        """Count a body that has this size by now; return a refusal if that is too much."""
         more = size - permit.held
         if more <= 0:
             return None
@@ -155,7 +155,7 @@ class Admission:
         return refused
 
     def warn_of_slow(self) -> None:
-        """Say in the log, now and then, that handlers outlast their answers."""
+        """Warn, at intervals, that handlers still run after their request was answered."""
         self._warn("handlers are still running after %gs", self._limits.answer_within)
 
     def _too_much(self, more: int) -> Answer | None:
@@ -181,10 +181,10 @@ class Admission:
 
 
 class Deadlines:
-    """Calls that are due the same time after each was set, unless it is cleared before.
+    """Calls that are made a fixed time after they were set, unless they are cleared before.
 
-    One timer is for all of them, because the first that was set is the first that is due: a timer
-    a request would cost a twentieth of it.
+    All calls share one timer, because the call that was set first is due first: a timer for each
+    request would cost a twentieth of the request.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -197,7 +197,7 @@ class Deadlines:
     def set(
         self, loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object
     ) -> int:
-        """Make this call in time, on the loop that runs; the number it is cleared by."""
+        """Schedule this call on the running loop; return the number for `clear`."""
         number = next(self._numbers)
         self._due[number] = (loop.time() + self._seconds, call, given)
         if self._loop is not loop:
@@ -206,7 +206,7 @@ class Deadlines:
         return number
 
     def clear(self, number: int) -> None:
-        """Not due any more; nothing happens if it was made."""
+        """Cancel the call of this number; no effect if it was made already."""
         self._due.pop(number, None)
 
     def _fire(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""The receiver as an ASGI app: its paths, and what stands behind each."""
+"""The receiver as an ASGI app: its paths, and the part that answers each."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ log = logging.getLogger("eventonce.web")
 def receiver(
     consumer: Consumer, settings: Serve | None = None, *, tap: Tap | None = None
 ) -> Receiver:
-    """An app that gives the events it is sent to this consumer, to serve or to mount.
+    """Return an ASGI app, to serve or to mount, that gives the events of requests to this consumer.
 
-    The settings are those of the `[serve]` table; where it listens is the server's business. The
-    consumer stays the caller's, who closes it. `tap` is told of the events as they arrive.
+    The settings are those of the `[serve]` table; host and port do not apply to an app. The caller
+    closes the consumer. `tap` is called with the events as they arrive.
     """
     if not isinstance(consumer, Consumer):
         raise ConfigError(f"receiver: expected a Consumer, not {type(consumer).__name__}")
@@ -55,15 +55,15 @@ def receiver(
 
 
 class Receiver:
-    """An ASGI app of five paths, without a framework: one would cost more than all it does here."""
+    """An ASGI app of five paths; a framework would cost more time than the app itself."""
 
     def __init__(self, consumer: Consumer, settings: Serve, tap: Tap | None = None) -> None:
         authenticator = Authenticator(settings)
         if not authenticator.ways and not settings.anyone_may_send_events:
             raise ConfigError(
                 "receiver: no authentication is set, so anyone who reaches it could send events. "
-                "Set api_keys, users, sns_topics or the secrets of a webhook; or, where something "
-                "before it authenticates, anyone_may_send_events"
+                "Set api_keys, users, sns_topics or the secrets of a webhook; or, if a proxy "
+                "in front of it authenticates, anyone_may_send_events"
             )
         bearable = limits(settings)
         admission = Admission(bearable, consumer.runtime.threads)
@@ -86,7 +86,7 @@ class Receiver:
         if scope["type"] != "http":
             await _not_http(scope, receive, send)
             return
-        # Mounted in another app, all paths begin with the place where it is mounted.
+        # If it is mounted in another app, all paths begin with the path of the mount.
         root = scope.get("root_path", "")
         path = scope["path"].removeprefix(root)
         try:
@@ -97,7 +97,7 @@ class Receiver:
             else:
                 await send_answer(await self._other(path, scope["method"], root), send)
         except Exception:
-            log.exception("a request broke something; its sender is told 500")
+            log.exception("a request failed unexpectedly; its answer is 500")
             await send_answer(refuse(500), send)
 
     async def _other(self, path: str, method: str, root: str) -> Answer:
@@ -106,19 +106,19 @@ class Receiver:
             return await found(root)
         advice = f"events go to POST {root}{EVENTS}; {root}{DESCRIPTION} describes the rest"
         if found is None and path not in (EVENTS, METRICS):
-            # A sender of events follows no redirect: with a slash more it is another path.
+            # No redirect, not even for a trailing slash: senders of events do not follow one.
             return refuse(404, advice)
         return refuse(405, advice, {"allow": "POST" if path == EVENTS else ", ".join(_READING)})
 
     async def _metrics(self, scope: Scope) -> Answer:
-        """For who may send events by an API key or as a user: they tell how much is sent."""
+        """Return the metrics to senders with an API key or as a user: metrics show the traffic."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         if not self._authenticator.knows(headers):
             challenge = {"www-authenticate": self._authenticator.challenge}
-            return refuse(401, "/metrics asks for one of api_keys or users of [serve]", challenge)
-        # All who ask meanwhile share an answer, and no more than one thread.
+            return refuse(401, "/metrics needs one of api_keys or users of [serve]", challenge)
+        # Concurrent requests share one answer and one thread.
         if self._scraping is None or self._scraping.done():
             self._scraping = asyncio.ensure_future(asyncio.to_thread(self._scrape))
         return await asyncio.shield(self._scraping)
@@ -140,8 +140,8 @@ async def _not_http(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def description(settings: Serve, authenticator: Authenticator) -> dict[str, Any]:
-    """The OpenAPI document of a receiver with these settings: `openapi.json` beside this module,
-    with the ways to authenticate that are set, and no others."""
+    """Return the OpenAPI document of a receiver with these settings: `openapi.json`, reduced to
+    the ways to authenticate that are set."""
     text = files("eventonce.web").joinpath("openapi.json").read_bytes()
     document: dict[str, Any] = msgspec.json.decode(text)
     known = document["components"]["securitySchemes"]

@@ -1,7 +1,7 @@
 """Authentication of senders: API keys, Basic, and signatures over the body; any one suffices.
 
-Secrets are kept as digests where that is possible. Every credential is compared with every known
-one in constant time, so that the time it takes says nothing.
+Secrets are kept as digests where that is possible. Every credential is compared with all known ones
+in constant time, so that the time of an answer reveals nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from eventonce.web.admission import seconds
 from eventonce.web.credentials import among, basic, digest, filled, is_local, pair
 from eventonce.web.sns import NOTIFICATION, Topics
 
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105  it is how a secret begins, not one
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105  a prefix, not a secret
 SHORTEST_SECRET: Final = 16
-"""Bytes: the standard asks for 24, and a word that somebody thought of is seldom as long."""
+"""The fewest bytes of a secret: the standard asks for 24; a word of a person is seldom as long."""
 
 SIGNATURES: Final = 16
-"""Signatures looked at in one header: a sender that rotates its secrets sends two."""
+"""The most signatures that are checked in one header: a sender that rotates secrets sends two."""
 
 Headers = Mapping[str, str]
 
@@ -37,7 +37,7 @@ class Claimed(NamedTuple):
     """The bytes that were signed."""
     signatures: Sequence[bytes]
     at: str | None = None
-    """When, in epoch seconds; None where the sender does not say it."""
+    """The time of signing in epoch seconds, as text; None if the scheme has none."""
 
 
 class Scheme(NamedTuple):
@@ -46,12 +46,12 @@ class Scheme(NamedTuple):
     way: str
     setting: str
     headers: tuple[str, ...]
-    """Where the signature stands; the first is the usual one."""
+    """The headers that may have the signature; the first is the usual one."""
     secret: Callable[[str], bytes]
-    """The secret of a setting, as HMAC takes it."""
+    """The function from the text of a setting to the secret for HMAC."""
     claimed: Callable[[Headers, bytes], Claimed]
     encoded: Callable[[bytes], bytes]
-    """The digest as the header has it."""
+    """The function from a digest to its text in the header."""
 
     def is_on(self, headers: Headers) -> bool:
         """Whether the request has such a signature."""
@@ -60,13 +60,11 @@ class Scheme(NamedTuple):
     def complaint(
         self, secrets: Sequence[bytes], headers: Headers, body: bytes, now: float, tolerance: float
     ) -> str:
-        """The fault of the signature, empty if it is right; `now` in epoch seconds."""
+        """Return the fault of the signature; empty if it is right; `now` in epoch seconds."""
         content, signatures, at = self.claimed(headers, body)
         if at is not None:
             if not (at.isascii() and at.isdigit() and len(at) < 16):
-                return (
-                    f"{self.headers[0]} needs a timestamp in whole seconds, and what goes with it"
-                )
+                return f"the timestamp or the id of {self.headers[0]} is missing or malformed"
             if abs(now - int(at)) > tolerance:
                 return f"the timestamp is more than {tolerance:g} seconds off"
         expected = [self.encoded(hmac.digest(secret, content, "sha256")) for secret in secrets]
@@ -75,7 +73,7 @@ class Scheme(NamedTuple):
             for given in signatures[:SIGNATURES]
             for right in expected
         ]
-        return "" if any(fits) else f"no signature in {self.headers[0]} fits"
+        return "" if any(fits) else f"no signature in {self.headers[0]} matches"
 
 
 def _latin(text: str) -> bytes:
@@ -107,7 +105,7 @@ def _shopify(headers: Headers, body: bytes) -> Claimed:
 
 
 def _decoded(text: str) -> bytes:
-    """The secret of Standard Webhooks: `whsec_` and base64."""
+    """Return the secret of Standard Webhooks, which is `whsec_` and base64."""
     digits = text.strip().removeprefix(SECRET_PREFIX).rstrip("=")
     try:
         found = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
@@ -115,15 +113,15 @@ def _decoded(text: str) -> bytes:
         found = b""
     if len(found) < SHORTEST_SECRET:
         raise ConfigError(
-            "serve: webhook_secrets holds something that is no secret: "
-            f"{SECRET_PREFIX} and base64 of {SHORTEST_SECRET} bytes or more was expected, as the "
-            "sender shows it"
+            "serve: webhook_secrets holds a text that is not a secret: it must be "
+            f"{SECRET_PREFIX} and base64 of {SHORTEST_SECRET} bytes or more, as the sender "
+            "shows it"
         )
     return found
 
 
 def _text(setting: str) -> Callable[[str], bytes]:
-    """The secret as its sender shows it, all of it."""
+    """Return a function from a text of this setting to the secret, which is the whole text."""
 
     def secret(text: str) -> bytes:
         found = text.strip().encode()
@@ -175,21 +173,21 @@ SCHEMES: Final = (
         _hex,
     ),
 )
-"""Adding a sender is one function, one line here, and one setting of its name."""
+"""The schemes. A new sender needs a function, an entry here, and a setting of its name."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_host(settings: Serve, host: str) -> None:
-    """ConfigError if this address can be reached from elsewhere, and nobody is asked for
-    credentials. A name is not judged: only its address tells."""
+    """Raise ConfigError if other machines can reach this address and no credentials are asked for.
+    A name passes: only its address can be checked."""
     if is_local(host) is not False or settings.anyone_may_send_events:
         return
     if not Authenticator(settings).ways:
         raise ConfigError(
-            f"serve: {settings.host}:{settings.port} can be reached from elsewhere, and no "
+            f"serve: {settings.host}:{settings.port} can be reached from other machines, and no "
             "authentication is set. Set api_keys, users, sns_topics or the secrets of a webhook in "
-            "[serve]; or listen on 127.0.0.1; or, if anyone who reaches it may send events, say "
+            "[serve]; or listen on 127.0.0.1; or, if anyone who reaches it may send events, use "
             "--anyone-may-send-events"
         )
 
@@ -199,7 +197,7 @@ class Authenticator:
 
     def __init__(self, settings: Serve) -> None:
         self._header = _header(settings.api_key_header)
-        # No header has space around it, and a text that was read from a file often does.
+        # A header has no space around its value, but a text that was read from a file often does.
         self._keys = [digest(filled("serve: api_keys", key.strip())) for key in settings.api_keys]
         self._users = [digest(pair("serve: users", *user)) for user in settings.users.items()]
         self._signing = [
@@ -217,7 +215,7 @@ class Authenticator:
             "sns": self.topics,
         }
         self.ways = [way for way, credentials in found.items() if credentials]
-        """How one may authenticate, in words; none if nobody needs to."""
+        """The ways to authenticate, in words; empty if no authentication is set."""
 
     @property
     def challenge(self) -> str:
@@ -234,28 +232,28 @@ class Authenticator:
         return ", ".join(asked[way] for way in self.ways)
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether the headers alone tell that this sender may send, or no authentication is set."""
+        """Whether the headers alone authenticate this sender, or no authentication is set."""
         if not self.ways:
             return True
         by_key = among(headers.get(self._header, "").encode("latin-1"), self._keys)
         return by_key or among(basic(headers.get("authorization", "")), self._users)
 
     def is_signed(self, headers: Mapping[str, str]) -> bool:
-        """Whether there is a signature to look at once the body is there."""
+        """Whether there is a signature to check when the body has arrived."""
         return self.must_prove(headers) is not None or any(
             scheme.is_on(headers) for scheme, _ in self._signing
         )
 
     def must_prove(self, headers: Mapping[str, str]) -> Topics | None:
-        """The topics, if SNS must have signed this request for one of them: a handshake always, a
-        notification unless its sender is known."""
+        """Return the topics if SNS must have signed this request: the confirmation of a
+        subscription always, a notification unless its sender is authenticated."""
         kind = headers.get(SNS_TYPE)
         if kind is None or (kind == NOTIFICATION and self.knows(headers)):
             return None
         return self.topics
 
     def complaint(self, headers: Mapping[str, str], body: bytes, now: float) -> str:
-        """The fault of the signatures, empty if one is right; `now` in epoch seconds."""
+        """Return the faults of the signatures; empty if one is right; `now` in epoch seconds."""
         complaints = [
             scheme.complaint(secrets, headers, body, now, self._tolerance)
             for scheme, secrets in self._signing
@@ -266,5 +264,5 @@ class Authenticator:
 
 def _header(name: str) -> str:
     if not _TOKEN.fullmatch(name):
-        raise ConfigError(f"serve: api_key_header is {name!r}, which is no name of a header")
+        raise ConfigError(f"serve: api_key_header is {name!r}, which is not a name of a header")
     return name.lower()

@@ -1,5 +1,5 @@
-"""Credentials of HTTP requests: kept as digests, and compared in constant time with every known
-one, so that the time it takes says nothing."""
+"""Credentials of HTTP requests: kept as digests, and compared with all known ones in constant time,
+so that the time of an answer reveals nothing."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Final
 from eventonce.errors import ConfigError
 
 _PEPPER: Final = secrets.token_bytes(16)
-"""A secret of this process alone: digests in its memory say nothing elsewhere."""
+"""A secret of this process: digests from its memory are of no use elsewhere."""
 
 
 def pair(place: str, user: str, password: str) -> bytes:
-    """`user:password` as Basic sends it; `place` is the setting that holds it."""
+    """Return `user:password` as Basic sends it; `place` is the setting that holds it."""
     if ":" in user:
-        raise ConfigError(f"{place} holds {user!r}: with Basic no name has a colon")
+        raise ConfigError(f"{place} holds {user!r}: a user name of Basic has no colon")
     return filled(place, user) + b":" + filled(place, password)
 
 
 def filled(place: str, text: str) -> bytes:
-    """The text, which must not be empty."""
+    """Return the text as bytes; ConfigError if it is empty."""
     if not text.strip():
-        # An empty variable in the environment would otherwise be a key that everybody has.
+        # Otherwise an empty environment variable would be a key that everybody has.
         raise ConfigError(f"{place} holds an empty text; is an environment variable empty?")
     return text.encode()
 
 
 def basic(authorization: str) -> bytes:
-    """`user:password`, empty if the header says something else."""
+    """Return `user:password` of this header; empty if it is not Basic."""
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() != "basic":
         return b""
@@ -45,7 +45,7 @@ def basic(authorization: str) -> bytes:
 
 
 def is_local(host: str) -> bool | None:
-    """Whether only this machine reaches this address; None for a name, which may stand for any."""
+    """Whether only this machine reaches this address; None for a name, whose address is unknown."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -53,7 +53,7 @@ def is_local(host: str) -> bool | None:
 
 
 def digest(credential: bytes) -> bytes:
-    """The digest that is kept of a credential."""
+    """Return the digest that is kept of a credential."""
     return hashlib.blake2b(credential, key=_PEPPER).digest()
 
 

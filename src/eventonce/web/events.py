@@ -1,4 +1,4 @@
-"""`POST /events`: from a request to the consumer and back, within what the receiver bears."""
+"""`POST /events`: from a request to the consumer and back, within the limits of the receiver."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
 
 SMALL: Final = 1 << 17
-"""Bytes of a body that are read on the loop, in about a millisecond; larger ones in a thread."""
+"""The most bytes of a body that is parsed on the loop, in about a millisecond; a larger body is
+parsed in a thread."""
 
 COPY_WAIT: Final = 3.0
-"""Seconds that a copy waits for the run of another process that it is a copy of: the sender then
-knows, and need not send again."""
+"""Seconds that a copy waits while its event runs in another process: with the outcome, the sender
+need not send again."""
 
 CHANNEL: Final = "http:/events"
 """The channel of these events in a capture."""
@@ -49,10 +50,10 @@ log = logging.getLogger("eventonce.web")
 
 
 class Events:
-    """Takes requests side by side up to a bound, and answers each in time.
+    """Processes requests concurrently up to a limit, and answers each in time.
 
-    A handler that outlasts the answer goes on: its request is under way until it is settled, so
-    that a server which waits for its requests before it ends waits for its handlers too.
+    A handler that outlasts the answer goes on. Its request is under way until the event is settled,
+    so that a server that waits for its requests before it ends also waits for the handlers.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Events:
         store_failed: Callable[[], None],
         tap: Tap | None = None,
     ) -> None:
-        """`store_failed` is told when an event failed because the store was away."""
+        """`store_failed` is called when an event failed because the store was away."""
         self._consumer = consumer
         self._authenticator = authenticator
         self._limits = limits
@@ -75,7 +76,7 @@ class Events:
         self._tap = tap
         self._reading = Deadlines(limits.body_timeout)
         self._answering = Deadlines(limits.answer_within)
-        # One thread: several would only take the processor from each other and from the loop.
+        # One thread: several would only compete with each other and with the loop for the GIL.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,7 +90,7 @@ class Events:
             await send_answer(understood(refused, headers), send)
             return
         permit = self._admission.enter(size)
-        # Once a request: Python 3.11 asks the system for the process each time.
+        # Once for each request: Python 3.11 makes a system call each time.
         loop = asyncio.get_running_loop()
         try:
             body = await self._body(permit, receive, loop)
@@ -99,8 +100,7 @@ class Events:
             self._admission.leave(permit)
 
     def _refused(self, headers: Mapping[str, str], size: int, *, known: bool) -> Answer | None:
-        """The answer that can be given before a byte of the body is read; None if it must be
-        read."""
+        """Return a refusal that needs no byte of the body; None if the body must be read."""
         if not known and not self._authenticator.is_signed(headers):
             return self._unauthenticated()
         if size > self._limits.max_body:
@@ -122,7 +122,7 @@ class Events:
         *,
         known: bool,
     ) -> None:
-        """Answer a request whose body is there, or was not taken."""
+        """Answer a request whose body has arrived, or was refused."""
         late: list[asyncio.Task[None]] = []
         if isinstance(body, Answer):
             answer = body
@@ -158,10 +158,10 @@ class Events:
     async def _body(
         self, permit: Permit, receive: Receive, loop: asyncio.AbstractEventLoop
     ) -> bytes | Answer | None:
-        """The body, or why it is not taken; None if the client went away.
+        """Return the body, or its refusal; None if the client disconnected.
 
-        It is counted as it comes: what was declared may be a lie, and a chunked body declares
-        nothing.
+        The bytes are counted as they arrive: the declared size may be wrong, and a chunked body
+        declares none.
         """
         task = asyncio.current_task(loop)
         assert task is not None
@@ -185,7 +185,7 @@ class Events:
                     return b"".join([*pieces, piece]) if pieces else piece
                 pieces.append(piece)
         except asyncio.CancelledError:
-            # Another cancellation means more than the reading.
+            # Any other cancellation is for the whole request, not for the body alone.
             if not late or task.uncancel():
                 raise
             seconds = self._limits.body_timeout
@@ -211,7 +211,7 @@ class Events:
     async def _from_sns(
         self, topics: Topics, headers: Mapping[str, str], body: bytes
     ) -> Message | Answer:
-        """The notification, if it is one that is believed; the answer to anything else."""
+        """Return a verified notification; for any other message, the answer to it."""
         message = await topics.believed(headers, body, time.time())
         doubt = message if isinstance(message, Doubt) else None
         if isinstance(message, Message):
@@ -220,7 +220,7 @@ class Events:
             if message.type == SUBSCRIPTION:
                 doubt = await topics.confirm(message)
             else:
-                # To visit its SubscribeURL would subscribe again.
+                # Its SubscribeURL is not requested: that would subscribe again.
                 log.warning("sns: the subscription to %s has ended", message.topic)
         if doubt is None:
             return respond([], wall_clock())
@@ -237,7 +237,8 @@ class Events:
         if self._key_header in public:
             public = {name: value for name, value in public.items() if name != self._key_header}
         if "svix-id" in public and "webhook-signature" not in public:
-            # An older name of the same header: one rule knows both. The other is not signed here.
+            # An older name of `webhook-id`, so that one rule covers both. A `webhook-id` in this
+            # request would not be signed, and is replaced.
             public = {**public, "webhook-id": public["svix-id"]}
         try:
             return read_body(
@@ -255,13 +256,13 @@ class Events:
             outcomes = await self._consumer.process_async(events, wait=COPY_WAIT)
         except (StoreError, ConfigError, SourceUnavailable) as error:
             if not isinstance(error, SourceUnavailable):
-                # Also where the store says that a right is missing: it may be given.
+                # Also for a missing permission of the store: it may be granted later.
                 self._store_failed()
-            log.error("a request is not processed, its sender is told to send again: %s", error)  # noqa: TRY400
+            log.error("a request is not processed, its sender must send it again: %s", error)  # noqa: TRY400
             return refuse(503, "the store is away")
         except Exception:
-            # Here, because it may have been answered already that its handlers still run.
-            log.exception("a request broke something; its sender is told 500")
+            # Caught here, because the request may have been answered already, with 429.
+            log.exception("a request failed unexpectedly; its answer is 500")
             return refuse(500)
         answer = respond(outcomes, wall_clock())
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and any(
@@ -271,8 +272,8 @@ class Events:
         return answer
 
     def _unsettled(self, events: Sequence[Event | bytes]) -> Answer:
-        """The answer for handlers that take longer than senders wait: come again after as long a
-        time, as a copy."""
+        """Return the answer while handlers still run: send again after `answer_within`; the second
+        request is a copy."""
         now = wall_clock()
         again = now + int(self._limits.answer_within * 1000)
         read = (event if isinstance(event, Event) else None for event in events)
@@ -287,30 +288,30 @@ def _give_up(task: asyncio.Task[None], late: list[bool]) -> None:
 
 
 def _declared(headers: Mapping[str, str]) -> int:
-    """The size of the body as its sender says it, 0 if not."""
+    """Return the declared size of the body; 0 if there is none."""
     said = headers.get("content-length", "")
     return int(said[:20]) if said.isdecimal() else 0
 
 
 def _unreadable(headers: Mapping[str, str]) -> Answer | None:
-    """Why a body with these headers need not be read at all, None if it must be.
+    """Return the refusal of a body with these headers; None if it must be read.
 
-    A body that says nothing, or says it is a form or plain text, is refused: any web page can make
-    a browser send those to a receiver on loopback, and only those.
+    A body without a content type, a form and plain text are refused: any web page can make a
+    browser send these to a receiver on loopback, and no other type.
     """
     content_type = headers.get("content-type", "")
-    # No page can make a browser send the attributes of a CloudEvent elsewhere, and its data may be
-    # of any type, or of none. Nor the header of SNS, which calls its JSON plain text.
+    # These may have any content type: the data of a CloudEvent is of any type, and SNS sends JSON
+    # as plain text. No web page can make a browser send their headers to another host.
     binary = is_binary(headers)
     named = binary or SNS_TYPE in headers
     if not named and not _is_json(content_type):
         media = media_type(content_type)
         said = f"content-type is {media!r}" if media else "there is no content-type"
-        return refuse(415, f"{said}; application/json or application/x-ndjson was expected")
+        return refuse(415, f"{said}; it must be application/json or application/x-ndjson")
     if not binary and _charset(content_type) not in CHARSETS:
-        return refuse(415, "the charset is not UTF-8, and JSON is nothing else")
+        return refuse(415, "the charset is not UTF-8; JSON must be UTF-8")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        return refuse(415, "compressed bodies are not taken")
+        return refuse(415, "compressed bodies are not supported")
     return None
 
 

@@ -1,5 +1,5 @@
-"""Whether the receiver lives, whether its store answers and events get through; asked by load
-balancers."""
+"""The health of the receiver for load balancers: whether the process and the store answer, and
+events get through."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from eventonce.web.admission import Admission
 from eventonce.web.responses import in_json
 
 FRESH: Final = 1.0
-"""Seconds for which an answer of the store is passed on: anybody may ask, and each would cost."""
+"""Seconds for which an answer of the store is reused: anybody may probe, and questions cost."""
 
 PATIENCE: Final = 2.0
-"""Seconds a store may take: a probe waits little longer than that."""
+"""Seconds to wait for the store: a probe waits little longer."""
 
 _NOBODY: Final = bytes(16)
 """A key that no event has."""
@@ -39,17 +39,16 @@ class Health(msgspec.Struct, frozen=True):
 
     status: Status
     under_way: int
-    """Requests whose handlers are not through."""
+    """Requests whose handlers still run."""
     oldest: float
-    """Seconds that the oldest of them is under way."""
+    """The age of the oldest request, in seconds."""
 
 
 class Readiness:
-    """Asks the store, at most once at a time and once a second, and whether events get through.
+    """The readiness of the receiver; the store is asked at most once a second.
 
-    The first question is a write, and so is each one after a failure, until a write succeeds: a
-    store that is full still answers who only looks. The others only look, because a write costs
-    more.
+    The first question is a write, and so is each question after a failure, until a write succeeds:
+    a store that is full still answers reads. The other questions are reads, which cost less.
     """
 
     def __init__(self, consumer: Consumer, admission: Admission) -> None:
@@ -68,11 +67,11 @@ class Readiness:
         self._doubted = True
 
     async def alive(self, _: str) -> Answer:
-        """The process answers: that is all that is asked."""
+        """Answer that the process runs; the store is not asked."""
         return self._told("ok")
 
     async def ready(self, _: str) -> Answer:
-        """Whether events can be taken now."""
+        """Answer whether events can be processed now."""
         if self._asking is None and time.monotonic() - self._answered_at > FRESH:
             self._asking = asyncio.ensure_future(self._ask())
         if self._asking is not None:
@@ -97,7 +96,7 @@ class Readiness:
             if self._outage.tells():
                 log.warning("not ready: %s", error)
         finally:
-            # Not where it succeeded: the store may have failed an event meanwhile.
+            # Success does not clear the doubt: the store may have failed an event meanwhile.
             self._doubted = self._doubted or not self._fine
             self._answered_at, self._asking = time.monotonic(), None
 

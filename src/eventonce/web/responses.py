@@ -1,4 +1,4 @@
-"""Answers as ASGI messages, and the refusals: answers to requests that never become events."""
+"""Answers as ASGI messages, and refusals: answers to requests that do not become events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """The refusal of a request, of which nothing was kept."""
+    """The refusal of a request; nothing of the request is kept."""
 
     reason: str
 
 
 class Kind(NamedTuple):
-    """One kind of refusal: its words where there is no other reason, and its headers."""
+    """One kind of refusal: its text if there is no other reason, and its headers."""
 
     means: str
     headers: Mapping[str, str] = {}
@@ -33,7 +33,7 @@ KINDS: Final[Mapping[int, Kind]] = {
     401: Kind("No credentials that this receiver knows."),
     404: Kind("There is nothing at this path."),
     405: Kind("The path does not take this method."),
-    # The rest of the body would be taken for the next request.
+    # Closed, because the rest of the body would be read as the next request.
     408: Kind("The body did not arrive in time.", {"connection": "close"}),
     413: Kind("The body is too large, or holds too many events."),
     415: Kind("Neither JSON nor JSON Lines, or compressed.", {"accept-encoding": "identity"}),
@@ -46,14 +46,14 @@ KINDS: Final[Mapping[int, Kind]] = {
 
 
 def refuse(status: int, reason: str = "", headers: Mapping[str, str] | None = None) -> Answer:
-    """The answer to a request that is not taken."""
+    """Return the answer to a request that is refused."""
     kind = KINDS[status]
     said = msgspec.json.encode(ErrorResponse(reason or kind.means))
     return Answer(status, {**JSON, **kind.headers, **(headers or {})}, said)
 
 
 def in_json(document: object, status: int = 200) -> Answer:
-    """The document as an answer."""
+    """Return the document as an answer."""
     return Answer(status, JSON, msgspec.json.encode(document))
 
 
@@ -61,12 +61,12 @@ _JSON: Final = (b"content-type", b"application/json")
 
 
 WHOLE: Final = "eventonce.whole"
-"""Marks the head of an answer whose body follows at once, and is all of it: `server` then writes
-both in one piece. Other servers do not know the mark, and write two."""
+"""The mark on the head of an answer whose whole body follows at once: `server` writes both in one
+call. Other servers ignore the mark, and write twice."""
 
 
 async def send_answer(answer: Answer, send: Send) -> None:
-    """Send it, head and body."""
+    """Send the head and the body of this answer."""
     if answer.headers is JSON:
         headers = [_JSON]
     else:

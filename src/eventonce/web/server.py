@@ -1,10 +1,10 @@
-"""Serves the receiver with uvicorn: where it listens, how many connections there may be, how long
-one may be idle, and how it ends.
+"""The server of the receiver, with uvicorn: its address, the limits of its connections, and its
+end.
 
-Uvicorn leaves connections to themselves: its timer starts after the first answer and stops at the
-first byte of a request, so a client that sends nothing, its headers one by one, or requests whose
-answers it does not read, would stay for ever; and httptools takes heads of any size. All of this
-is bounded here by what asyncio, httptools and ASGI tell every protocol and every app.
+Uvicorn does not limit connections: its timer starts after the first answer and stops at the first
+byte of a request. A client that sends nothing, sends its headers slowly, or does not read its
+answers would stay for ever; and httptools takes heads of any size. This module limits all of these,
+with the calls that asyncio, httptools and ASGI make to every protocol and every app.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ except ModuleNotFoundError as error:
     raise ConfigError('serve needs: pip install "eventonce[web]"') from error
 
 BACKLOG: Final = 128
-"""Connections that wait to be accepted. The loop accepts as many at once, before it looks whether
-there are too many, and there must be a file for each."""
+"""Connections that wait to be accepted. The loop accepts that many at once before their number is
+checked, and each needs a file descriptor."""
 
 PORTS: Final = 1 << 16
-"""The system takes a larger one modulo this."""
+"""The end of the port numbers: the system takes a larger number modulo this."""
 
 LOOK: Final = 0.5
-"""Seconds between two looks at the connections."""
+"""Seconds between two checks for idle connections."""
 
 HEAD: Final = 1 << 16
-"""Bytes that the head of a request may have."""
+"""The most bytes of the head of a request."""
 
 SLICE: Final = 1 << 12
-"""Bytes of a head that the parser is given at once: whether the head is too long is seen only
-between two calls, and a socket may bring a quarter of a mebibyte together."""
+"""The most bytes of a head for one call of the parser: its length is checked only between two
+calls, and a socket may deliver a quarter of a mebibyte at once."""
 
 SPARE: Final = 8
-"""Connections for each request that may be under way: with the usual 64 there are 512, half of the
-files that a process may usually open, so that there is always one left for the store."""
+"""Connections for each request of `concurrency`: with the usual 64 there are 512, half of the files
+that a process may usually open, so that the store always has some left."""
 
 HOLD: Final = 0.4
-"""Seconds that a request waits unread for its turn: with what follows, less than a sender waits."""
+"""Seconds that a request waits unread for its turn: short, because the sender waits meanwhile."""
 
 OBJECTS: Final = 5_000
-"""New objects after which Python looks for cycles among them. A request holds some dozens until it
-is answered: with Python's own 700, a few requests side by side would make it look again and again,
-in vain, for a tenth of the time."""
+"""New objects after which Python's garbage collector runs. A request holds some dozens of objects
+until it is answered: with Python's own 700, a few concurrent requests would make the collector run
+in vain for a tenth of the time."""
 
 ENDING: Final = "the receiver is ending: send again"
 TOO_LONG: Final = (
@@ -77,15 +77,15 @@ TOO_LONG: Final = (
 
 
 def listen(settings: Serve) -> socket.socket:
-    """A socket where the settings say; off loopback only if somebody is asked for credentials."""
+    """Return a socket that listens as the settings say; not on loopback only with credentials."""
     place = f"{settings.host}:{settings.port}"
     if not 0 <= settings.port < PORTS:
-        raise ConfigError(f"serve: port is {settings.port}: 0 to {PORTS - 1} was expected")
+        raise ConfigError(f"serve: port is {settings.port}: it must be 0 to {PORTS - 1}")
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
         check_host(settings, str(address[0]))
-        # With the protocol named: asyncio then sends at once, and not after 40 ms, what is short.
+        # The protocol is named, so that asyncio sets TCP_NODELAY: short answers leave at once.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,17 +100,17 @@ def listen(settings: Serve) -> socket.socket:
 
 
 def serve(app: App, listening: socket.socket, limits: Limits) -> None:
-    """Serve until SIGTERM or SIGINT; what is under way then is finished and settled first."""
+    """Serve until SIGTERM or SIGINT; requests under way are finished and settled first."""
     server = Server(app, limits)
 
     def stop(*_: object) -> None:
         server.uvicorn.should_exit = True
 
-    # Uvicorn raises the signal again when it has ended, for whoever handled it before: this does,
-    # so that the caller goes on and closes its store.
+    # Uvicorn raises the signal again after its end, for the handler that was set before. With
+    # `stop` as that handler, the caller continues and closes its store.
     former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     usual = gc.get_threshold()
-    # The objects of now stay: the collector need not look at them again.
+    # The objects that exist now stay: the collector need not check them again.
     gc.freeze()
     gc.set_threshold(OBJECTS, *usual[1:])
     try:
@@ -124,19 +124,19 @@ def serve(app: App, listening: socket.socket, limits: Limits) -> None:
 
 
 class Server:
-    """Uvicorn with bounded connections: at most `SPARE` for each request that may be under way.
+    """Uvicorn with at most `SPARE` connections for each request that may be under way.
 
-    Of too many connections the oldest that is idle is dropped, so that who only keeps connections
-    open shuts nobody out. A request beyond `concurrency` is left unread for a moment, up to
-    `max_in_flight` bytes of all such: to refuse it costs half as much as its event, so that a
-    receiver which is sent four times what it bears would spend most of its time on refusals.
-    A request that had no turn in that moment is read, and refused by the app.
+    If there are too many connections, the oldest idle one is dropped, so that a client that only
+    keeps connections open cannot keep others out. A request beyond `concurrency` stays unread for
+    `HOLD` seconds, up to `max_in_flight` bytes in all: a refusal costs half as much as an event, so
+    that a receiver under four times its load would spend most of its time on refusals. A request
+    that had no turn in that time is read, and the app refuses it.
     """
 
     def __init__(self, app: App, limits: Limits) -> None:
         self.config = uvicorn.Config(
             partial(self._run, app),
-            http=partial(Connection, self),  # type: ignore[arg-type] # called, and no more
+            http=partial(Connection, self),  # type: ignore[arg-type] # uvicorn only calls it
             interface="asgi3",
             lifespan="off",
             ws="none",
@@ -150,40 +150,39 @@ class Server:
         )
         self.uvicorn = uvicorn.Server(self.config)
         self.connections: dict[tuple[str, int], Connection] = {}
-        """Connections by the address of the client, which is all that an app is told of a
-        connection."""
+        """Connections by the address of the client: an app knows no more of its connection."""
         self.waiting: deque[Connection] = deque()
         self.turns = Deadlines(HOLD)
         self._limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = 0
-        """Requests whose head is read, and whose task has not begun."""
+        """The number of requests whose head is read, and whose task has not begun."""
         self._held = 0
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve until uvicorn is told to exit, and wait for what is under way then."""
+        """Serve until uvicorn is told to exit, and wait for the requests under way."""
         self.loop = asyncio.get_running_loop()
         looking = asyncio.ensure_future(self._cut_off())
         try:
             await self.uvicorn.serve(sockets=[listening])
             if self.uvicorn.force_exit:
-                # After a second signal no handler is waited for that can be stopped.
+                # After a second signal, requests that can be cancelled are not waited for.
                 for task in self._tasks:
                     task.cancel()
             if self._tasks:
-                # A request that outlasted the drain was cancelled, and frees its events now:
-                # leaving would cancel it again, in the midst of that.
+                # A request that outlasted the drain was cancelled, and releases its events now: a
+                # return would cancel it again before that is done.
                 await asyncio.wait(self._tasks)
         finally:
             looking.cancel()
 
     async def _run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, until its handlers are through."""
+        """Run the app for one request, until its handlers have ended."""
         connection = self.connections.get(scope["client"])
         if connection is not None and connection.begun:
             connection.begun -= 1
             self._begun -= 1
-        # Of this loop: Python 3.11 asks the system for the process to find the one that runs.
+        # The loop is given, because Python 3.11 makes a system call to find the running one.
         task = asyncio.current_task(self.loop)
         assert task is not None
         self._tasks.add(task)
@@ -202,7 +201,7 @@ class Server:
         try:
             await app(scope, receive, sent)
         except asyncio.CancelledError:
-            # The server ends: the sender shall send it again, and nothing broke.
+            # The server ends, which is no error: the sender must send the request again.
             if not begun:
                 await send_answer(refuse(503, ENDING, {"connection": "close"}), sent)
         finally:
@@ -211,11 +210,11 @@ class Server:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many requests are under way as may be."""
+        """Whether `concurrency` requests are under way."""
         return len(self._tasks) + self._begun >= self._limits.concurrency
 
     def made(self, connection: Connection) -> None:
-        """There is one connection more."""
+        """Count a new connection; drop the oldest idle one if there are too many."""
         self.connections[connection.client_address] = connection
         most = self._limits.concurrency * SPARE
         if len(self.connections) > most:
@@ -225,7 +224,7 @@ class Server:
             oldest.abort()
 
     def lost(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         self.connections.pop(connection.client_address, None)
         self._begun -= connection.begun
         connection.begun = 0
@@ -233,12 +232,12 @@ class Server:
         self._let_in()
 
     def began(self, connection: Connection) -> None:
-        """The head of a request has been read: it counts from now on."""
+        """Count a request whose head has been read."""
         connection.begun += 1
         self._begun += 1
 
     def hold(self, connection: Connection, data: bytes) -> bool:
-        """Keep this unread until there is a turn for it; False if too much is kept already."""
+        """Hold this data unread until its turn; False if too much is held already."""
         if self._held + len(data) > self._limits.max_in_flight:
             return False
         self._held += len(data)
@@ -246,7 +245,7 @@ class Server:
         return True
 
     def take(self, connection: Connection) -> bytes:
-        """The bytes that were kept; they are kept no longer."""
+        """Return the bytes that were held, and release them."""
         data, connection.held = connection.held, b""
         self._held -= len(data)
         return data
@@ -256,7 +255,7 @@ class Server:
             self.waiting.popleft().go_on()
 
     async def _cut_off(self) -> None:
-        """Drop connections whose client has to do something, and does not, for too long."""
+        """Drop connections that have been idle for too long."""
         clock = self.loop.time
         while True:
             await asyncio.sleep(LOOK)
@@ -267,9 +266,9 @@ class Server:
 
 
 class Wire:
-    """The transport of a connection, as uvicorn gets it: the head of an answer can be held until
-    its body is there, and both are written at once. Each write to a socket costs as much as an
-    event and its plain handler do."""
+    """The transport of a connection for uvicorn: the head of an answer can be held until its body
+    is there, and both are written at once. A write to a socket costs as much as an event with a
+    plain handler."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -281,45 +280,45 @@ class Wire:
         return getattr(self._transport, name)
 
     def hold(self) -> None:
-        """Hold what is written from now on."""
-        self.write = self._held.append  # type: ignore[assignment]  # of bytes, as uvicorn writes
+        """Hold everything that is written from now on."""
+        self.write = self._held.append  # type: ignore[assignment]  # uvicorn writes only bytes
 
     def let_go(self) -> None:
-        """Write what was held."""
+        """Write the held bytes."""
         if self._held:
             self._transport.write(b"".join(self._held))
             self._held.clear()
         self.write = self._transport.write
 
     def close(self) -> None:
-        """Close it, after what was held."""
+        """Write the held bytes, and close the connection."""
         self.let_go()
         self._transport.close()
 
 
 class Connection(HttpToolsProtocol):
-    """One connection: asyncio's protocol and httptools' callbacks, each counted and passed on."""
+    """One connection: counts the calls of asyncio and httptools, and passes them to uvicorn."""
 
     def __init__(self, server: Server, **given: Any) -> None:
         super().__init__(**given)
         self._server = server
         self._clock = server.loop.time
         self._asked = 0
-        """Requests whose head is read, and whose answer is not whole."""
+        """The number of requests whose head is read, and whose answer is not complete."""
         self._in_body = False
         self._head = 0
-        """Bytes of a head that is not whole."""
+        """The bytes of a head that is not complete; 0 outside a head."""
         self._must_read = False
-        """Whether the client has answers to read before it gets more."""
+        """Whether the client must read its answers before it gets more."""
         self.begun = 0
         self.held = b""
         self.since = 0.0
-        """When the client was last waited for."""
+        """The time since which the server waits for the client."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether the client has to do something: send a request, the rest of one that is answered
-        already, or read its answers."""
+        """Whether the server waits for the client: for a request, for the rest of a request that is
+        answered already, or until the client reads its answers."""
         return not self._asked or self._must_read
 
     @property
@@ -327,13 +326,13 @@ class Connection(HttpToolsProtocol):
         return self._wire.is_closing()
 
     def abort(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         self._wire.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = transport
         self.wire = Wire(transport)
-        super().connection_made(self.wire)  # type: ignore[arg-type]  # all that uvicorn asks of it
+        super().connection_made(self.wire)  # type: ignore[arg-type]  # has all that uvicorn uses
         self.client_address: tuple[str, int] = transport.get_extra_info("peername")[:2]
         self.since = self._clock()
         self._server.made(self)
@@ -353,7 +352,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         server = self._server
         if self.held:
-            # Only now: most requests come in one piece, and a pause costs two system calls.
+            # Paused only now: most requests come in one piece, and a pause costs two system calls.
             self._wire.pause_reading()
             if not server.hold(self, data):
                 self.go_on(data)
@@ -361,7 +360,7 @@ class Connection(HttpToolsProtocol):
             server.is_full
             and not self._asked
             and not self._head
-            # Not the probes, which ask how it is.
+            # Probes of health, which are GETs, do not wait.
             and data[:5] == b"POST "
             and server.hold(self, data)
         ):
@@ -371,7 +370,7 @@ class Connection(HttpToolsProtocol):
             self._feed(data)
 
     def go_on(self, more: bytes = b"") -> None:
-        """Read what was held."""
+        """Read the held bytes, and go on reading."""
         data = self._server.take(self)
         if data and not self._wire.is_closing():
             self._server.turns.clear(self._turn)
@@ -379,7 +378,7 @@ class Connection(HttpToolsProtocol):
             self._feed(data + more)
 
     def _feed(self, data: bytes) -> None:
-        # The bytes after a refused slice are not parsed any more.
+        # After a refusal the connection is closing, and the rest is not parsed.
         while data and not self._wire.is_closing():
             piece = data if self._in_body or len(data) <= SLICE else data[:SLICE]
             data = data[len(piece) :]
@@ -405,7 +404,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def answered(self, *, more: bool) -> None:
-        """A piece of an answer was sent, or its end."""
+        """Note that a part of an answer was sent; `more` is False for the last part."""
         if not more:
             self._asked -= 1
             self.since = self._clock()

@@ -1,8 +1,8 @@
-"""SNS over HTTPS: which of its messages are believed, the handshake of a subscription, and the few
+"""SNS over HTTPS: the verification of messages, the confirmation of a subscription, and the
 requests that the receiver makes for both.
 
-The rules are those of "Verifying the signatures of Amazon SNS messages" in its developer guide, and
-stricter where the guide leaves room: a certificate comes from the host of the topic's own region.
+The rules are those of "Verifying the signatures of Amazon SNS messages" in its developer guide. One
+rule is stricter: the certificate must come from the host of the topic's own region.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ SUBSCRIPTION: Final = "SubscriptionConfirmation"
 UNSUBSCRIPTION: Final = "UnsubscribeConfirmation"
 
 CERTIFICATES: Final = 16
-"""Kept, the oldest dropped first: SNS has one a region, and another about once a year."""
+"""The most certificates in memory: SNS has one for each region, and renews it about once a year."""
 
 FETCH_TIMEOUT: Final = 5.0
-"""Seconds for one answer: SNS waits fifteen, and its first message needs two of them."""
+"""Seconds for one request: SNS waits fifteen, and its first message needs two requests."""
 
 FETCHES: Final = 4
-"""Under way at once; beyond that a sender is told to send again."""
+"""The most requests at once; senders beyond this limit must send again."""
 
 MAX_ANSWER: Final = 1 << 16
-"""Bytes: a certificate has two thousand, the answer to a confirmation less."""
+"""The most bytes of an answer: a certificate has two thousand, a confirmation less."""
 
 Fetch = Callable[[str], bytes]
 
@@ -65,7 +65,7 @@ _SIGNED: Final[Mapping[str, Sequence[str]]] = {
     SUBSCRIPTION: _HANDSHAKE,
     UNSUBSCRIPTION: _HANDSHAKE,
 }
-"""The fields that are signed, in the order of their bytes; `Subject` only where there is one."""
+"""The fields that are signed, in alphabetical order; `Subject` only if the message has one."""
 
 _PROOF: Final = ("Signature", "SignatureVersion", "SigningCertURL")
 _HASHES: Final = {"1": "SHA1", "2": "SHA256"}
@@ -75,13 +75,13 @@ _TOPIC: Final = re.compile(
     r"arn:(aws(?:-us-gov|-cn)?):sns:([a-z0-9-]+):\d{12}:[\w-]{1,256}", re.ASCII
 )
 _DOMAINS: Final = {"aws-cn": "amazonaws.com.cn"}
-"""Of partitions whose hosts end otherwise than with amazonaws.com."""
+"""The domains of partitions other than amazonaws.com."""
 
 log = logging.getLogger("eventonce.web")
 
 
 class Doubt(NamedTuple):
-    """Why a message is not believed, or not yet."""
+    """The reason why a message is refused, for good or for now."""
 
     reason: str
     for_good: bool = True
@@ -89,7 +89,7 @@ class Doubt(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as it came: what is signed of it, and what proves that."""
+    """A message: its signed fields, and the signature."""
 
     signed: Mapping[str, str]
     signature: bytes
@@ -106,13 +106,12 @@ class Message(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """The envelope with what is signed alone: anyone can add fields to a recorded message."""
+        """The envelope with signed fields only: anyone can add fields to a recorded message."""
         return msgspec.json.encode(self.signed)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The fields of a message as SNS sends them, from the signed part: the headers of the
-        request are not signed."""
+        """The headers of SNS, made from signed fields: those of the request are not signed."""
         return {
             SNS_TYPE: self.type,
             "x-amz-sns-message-id": self.signed["MessageId"],
@@ -121,13 +120,13 @@ class Message(NamedTuple):
 
 
 class Topics:
-    """The topics that are allowed, and the certificates that SNS signs their messages with."""
+    """The allowed topics, and the certificates with which SNS signs their messages."""
 
     def __init__(
         self, topics: Sequence[str], tolerance: float, fetches: Fetches | None = None
     ) -> None:
         try:
-            import cryptography  # noqa: F401, PLC0415  an extra, for who names topics
+            import cryptography  # noqa: F401, PLC0415  an extra, needed only with topics
         except ModuleNotFoundError as error:
             raise ConfigError('serve: sns_topics needs: pip install "eventonce[sns]"') from error
         self._hosts = {topic.strip(): _host(topic.strip()) for topic in topics}
@@ -139,11 +138,11 @@ class Topics:
     async def believed(
         self, headers: Mapping[str, str], body: bytes, now: float
     ) -> Message | Doubt:
-        """The message, if SNS signed it for an allowed topic; `now` in epoch seconds."""
+        """Return the message if SNS signed it for an allowed topic; `now` in epoch seconds."""
         if RAW_DELIVERY in headers:
             return self._refused(
-                "raw message delivery carries no signature: turn it off for this subscription, or "
-                "let it authenticate with Basic",
+                "raw message delivery has no signature: turn it off for this subscription, or "
+                "authenticate the subscription with Basic",
                 headers.get("x-amz-sns-topic-arn", ""),
             )
         message = _read(body)
@@ -159,12 +158,12 @@ class Topics:
         return self._refused(complaint, message.topic) if complaint else message
 
     async def confirm(self, message: Message) -> Doubt | None:
-        """Confirm the subscription that this message, which is believed, asks about."""
+        """Confirm the subscription of this verified message."""
         url = message.signed["SubscribeURL"]
         if not _is_at(self._hosts[message.topic], url):
             return self._refused("SubscribeURL is not at the topic's host", message.topic)
         answer = await self._fetches.ask(url)
-        # The receipt counts, not the status: a proxy's page has status 200 too.
+        # The status is not enough: the page of a proxy may have status 200 too.
         receipt = f"<SubscriptionArn>{message.topic}:".encode()
         if isinstance(answer, bytes) and receipt in answer:
             log.info("sns: the subscription to %s is confirmed", message.topic)
@@ -174,17 +173,17 @@ class Topics:
         return Doubt("the subscription could not be confirmed", for_good=False)
 
     def _complaint(self, headers: Mapping[str, str], message: Message, now: float) -> str:
-        """The fault of a message, as far as it shows without the certificate."""
+        """Return the fault of a message that shows without the certificate; empty for none."""
         host = self._hosts.get(message.topic)
         if host is None:
             return "this topic is not among sns_topics"
         if message.type != headers[SNS_TYPE]:
-            return f"{SNS_TYPE} says otherwise than the message"
+            return f"{SNS_TYPE} differs from the Type of the message"
         at = instant(message.signed["Timestamp"], "iso")
         if at is None or abs(now - at / 1000) > self._tolerance:
-            return f"Timestamp is none, or more than {self._tolerance:g} seconds off"
+            return f"Timestamp is not a time, or more than {self._tolerance:g} seconds off"
         if not _is_at(host, message.certificate_url, r"[\w-]+\.pem"):
-            return f"SigningCertURL is no certificate at {host}"
+            return f"SigningCertURL is not a certificate at {host}"
         return ""
 
     async def _certificate(self, url: str) -> Certificate | Doubt:
@@ -193,8 +192,8 @@ class Topics:
             answer = await self._fetches.ask(url)
             read = answer if isinstance(answer, OSError) else _certificate(answer)
             if isinstance(read, Exception):
-                self._warn("%s cannot be had, its messages must come again: %s", url, read)
-                return Doubt("the signing certificate could not be had", for_good=False)
+                self._warn("%s cannot be fetched, its messages must come again: %s", url, read)
+                return Doubt("the signing certificate could not be fetched", for_good=False)
             found = self._certificates[url] = read
             while len(self._certificates) > CERTIFICATES:
                 del self._certificates[next(iter(self._certificates))]
@@ -205,7 +204,7 @@ class Topics:
         return Doubt(reason)
 
     def _warn(self, text: str, *about: object) -> None:
-        """Say it in the log, now and then: a stranger could fill it otherwise."""
+        """Warn at intervals: otherwise a stranger could fill the log."""
         now = time.monotonic()
         if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
@@ -216,19 +215,19 @@ def _host(topic: str) -> str:
     found = _TOPIC.fullmatch(topic)
     if found is None:
         raise ConfigError(
-            f"serve: sns_topics holds {topic!r}: the ARN of a standard topic was expected, "
+            f"serve: sns_topics holds {topic!r}: it must be the ARN of a standard topic, "
             "arn:aws:sns:REGION:ACCOUNT:NAME"
         )
     return f"sns.{found[2]}.{_DOMAINS.get(found[1], 'amazonaws.com')}"
 
 
 def _is_at(host: str, url: str, path: str = "[!-~]*") -> bool:
-    """Whether it is an https URL at exactly this host: after the slash no reader sees another."""
+    """Whether the URL is https and at exactly this host: no parser finds a host after the slash."""
     return re.fullmatch(rf"https://{re.escape(host)}/{path}", url, re.ASCII) is not None
 
 
 def _read(body: bytes) -> Message | str:
-    """The message in this body, or what is wrong with it."""
+    """Return the message in this body, or the fault of the body."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         signed = {
@@ -237,15 +236,15 @@ def _read(body: bytes) -> Message | str:
             if name != "Subject" or fields.get(name, _NULL) != _NULL
         }
         proof = [_text(fields[name]) for name in _PROOF]
-        # A name and a value a line is what is signed: with more lines in a value, one signature
-        # would fit several messages. `Message` stands first, so it ends where the others begin.
+        # The signed text has names and values in lines: if a value had several lines, one signature
+        # would fit several messages. `Message` may: it is the first, and its end is clear.
         if any("\n" in value for name, value in signed.items() if name != "Message"):
             return "a field of the message has several lines"
         return Message(
             signed, base64.b64decode(proof[0], validate=True), _HASHES[proof[1]], proof[2]
         )
     except (KeyError, ValueError, RecursionError):
-        return "the body is no message that SNS signed with version 1 or 2"
+        return "the body is not a message that SNS signed with version 1 or 2"
 
 
 def _text(raw: msgspec.Raw) -> str:
@@ -262,7 +261,7 @@ def _certificate(pem: bytes) -> Certificate | ValueError:
 
 
 def _unproved(message: Message, certificate: Certificate, now: float) -> str:
-    """The fault of the signature, empty if it is right; `now` in epoch seconds."""
+    """Return the fault of the signature; empty if it is right; `now` in epoch seconds."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415  see Topics
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15  # noqa: PLC0415
@@ -278,19 +277,19 @@ def _unproved(message: Message, certificate: Certificate, now: float) -> str:
     try:
         key.verify(message.signature, content.encode(), PKCS1v15(), getattr(hashes, message.hash)())
     except InvalidSignature:
-        return "the signature does not fit"
+        return "the signature does not match"
     return ""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would lead to a host that nobody checked."""
+    """A handler that follows no redirect, which would lead to a host that was not checked."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def fetched(url: str) -> bytes:
-    """The body of the answer to a GET of this URL; OSError for every answer but a whole 200.
+    """Return the body of the answer to a GET of this URL; OSError unless it is a complete 200.
 
     A proxy that the environment names (`https_proxy`) is used.
     """
@@ -306,7 +305,7 @@ def fetched(url: str) -> bytes:
                 if len(body) > MAX_ANSWER:
                     raise OSError(f"the answer has more than {MAX_ANSWER} bytes")
                 if time.monotonic() > ends:
-                    raise TimeoutError(f"no whole answer within {FETCH_TIMEOUT:g} seconds")
+                    raise TimeoutError(f"no complete answer within {FETCH_TIMEOUT:g} seconds")
             return body
     except HTTPError as error:
         with error:
@@ -316,7 +315,7 @@ def fetched(url: str) -> bytes:
 
 
 class Fetches:
-    """The requests under way; who asks for the same URL meanwhile gets the same answer."""
+    """The requests under way; callers that ask for the same URL share one request."""
 
     def __init__(self, fetch: Fetch = fetched) -> None:
         self._fetch = fetch
@@ -324,14 +323,14 @@ class Fetches:
         self._threads = ThreadPoolExecutor(FETCHES, thread_name_prefix="eventonce-fetches")
 
     async def ask(self, url: str) -> bytes | OSError:
-        """The answer, or why there is none."""
+        """Return the answer, or the error."""
         asked = self._under_way.get(url)
         if asked is None:
             if len(self._under_way) >= FETCHES:
-                return OSError(f"{FETCHES} requests are under way, and that is the limit")
+                return OSError(f"{FETCHES} requests are under way, which is the limit")
             asked = self._under_way[url] = self._threads.submit(self._answer, url)
             asked.add_done_callback(lambda _: self._under_way.pop(url, None))
-        # A time limit of its own: the socket's begins anew with every byte of a slow head.
+        # A timeout of its own: the timeout of the socket begins anew with every byte.
         answer = asyncio.wrap_future(asked)
         await asyncio.wait([answer], timeout=FETCH_TIMEOUT)
         return answer.result() if answer.done() else TimeoutError("no answer in time")
