@@ -113,16 +113,16 @@ def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(
             lambda: store.show(CLAIM.key),
             lambda: store.forget([CLAIM.key]),
         ):
-            with pytest.raises(StoreUnavailable, match="is not the service's"):
+            with pytest.raises(StoreUnavailable, match="is not from the service"):
                 call()
 
 
 def test_a_queue_is_asked_again_for_what_it_did_not_answer(endpoint: str) -> None:
     named = Queue.from_uri(f"sqs://calls?region={REGION}&endpoint={endpoint}")
-    with pytest.raises(SourceUnavailable, match="is not the service's"):
+    with pytest.raises(SourceUnavailable, match="is not from the service"):
         named.receive()
     found = Queue.from_uri(queue_of(endpoint))
-    with pytest.raises(SourceUnavailable, match="is not the service's"):
+    with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.receive()
 
 
@@ -140,7 +140,7 @@ def test_a_message_that_lacks_what_every_message_has_is_none(
     portal: str, monkeypatch: pytest.MonkeyPatch, message: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(Nobody, "said", json.dumps({"Messages": [message]}).encode())
-    with pytest.raises(SourceUnavailable, match="is not the service's"):
+    with pytest.raises(SourceUnavailable, match="is not from the service"):
         Queue.from_uri(queue_of(portal)).receive()
 
 
@@ -154,9 +154,9 @@ def test_a_message_is_not_deleted_or_held_without_a_receipt(endpoint: str) -> No
 @pytest.mark.parametrize("endpoint", ["a page", "an array", "null", "a text"], indirect=True)
 def test_a_message_is_deleted_and_held_again_after_an_answer_that_is_none(endpoint: str) -> None:
     found = Queue.from_uri(queue_of(endpoint))
-    with pytest.raises(SourceUnavailable, match="is not the service's"):
+    with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.delete(["a", "b"])
-    with pytest.raises(SourceUnavailable, match="is not the service's"):
+    with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.delay([("a", 5), ("b", 5)])
 
 
@@ -172,6 +172,6 @@ def test_what_is_sent_to_try_it_out_is_refused_without_a_receipt(endpoint: str, 
         )
         refused = send(going, answers)
     except SourceUnavailable as error:
-        assert "is not the service's" in str(error)  # noqa: PT017  one of two ways to say no
+        assert "is not from the service" in str(error)  # noqa: PT017  one of two ways to say no
     else:
         assert [one.code for one in refused] == [NO_RECEIPT]

@@ -124,7 +124,7 @@ def test_what_cannot_be_held_comes_as_the_queue_says_and_the_log_tells(
     batch = {"Records": [record("a") | {"receiptHandle": "r"}, record("b")]}
     held.fault = ConfigError("permission denied")
     assert failures(shop.handler(batch, None)) == ["message-a"]
-    assert f"not kept for 1 records of {ARN}" in caplog.text
+    assert f"no effect for 1 records of {ARN}" in caplog.text
     assert "permission denied" in caplog.text
     assert shop.ran == ["b"]
 

@@ -128,7 +128,7 @@ def test_no_region_is_a_matter_of_configuration(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     client = client_of(lambda: connect("sqs", Access(), read_timeout=1, attempts=1))
-    with pytest.raises(ConfigError, match="--region or by \\?region="):
+    with pytest.raises(ConfigError, match="--region, with \\?region="):
         client.call("receive_message")
 
 

@@ -158,7 +158,7 @@ def test_an_invocation_that_was_never_answered_says_at_least_that_it_was_given_u
     context = {"condition": "EventAgeExceeded"}
     body = invocation({}, requestContext=context, responsePayload=response)
     reason = letter_of(delivered(Entry(body)), "crm").reason
-    assert reason == "given up by Lambda: it does not say why (EventAgeExceeded)"
+    assert reason == "given up by Lambda: without a reason (EventAgeExceeded)"
 
 
 def test_what_a_topic_or_a_pipe_invoked_a_function_with_is_unwrapped_too() -> None:
@@ -183,7 +183,7 @@ def test_several_events_of_one_invocation_are_kept_together_and_not_run() -> Non
         message = delivered(entry)
         letter = letter_of(message, "crm")
         assert not is_whole(message)
-        assert "2 events together: invoke the function with them again" in letter.reason
+        assert "2 events in one invocation: invoke the function with them again" in letter.reason
         assert json.loads(letter.event) == several
 
 
@@ -210,7 +210,7 @@ def test_a_letter_of_ours_is_what_we_gave_up_whatever_its_event_looks_like() -> 
 )
 def test_what_only_looks_like_a_record_of_lambda_s_is_any_other_message(body: str) -> None:
     message = delivered(Entry(body))
-    assert "does not say why" in letter_of(message, "crm").reason
+    assert "without a reason" in letter_of(message, "crm").reason
     assert is_whole(message)
 
 
@@ -226,7 +226,7 @@ def test_what_sqs_moved_says_from_where() -> None:
     arn = "arn:aws:sqs:eu-central-1:1:orders"
     message = delivered(Entry(call(1).decode()), DeadLetterQueueSourceArn=arn)
     assert "received from orders" in letter_of(message, "crm").reason
-    assert "does not say why" in letter_of(delivered(Entry("{}")), "crm").reason
+    assert "without a reason" in letter_of(delivered(Entry("{}")), "crm").reason
 
 
 def test_an_event_without_an_id_goes_by_its_message_s_as_it_did_before() -> None:

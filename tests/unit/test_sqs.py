@@ -135,7 +135,7 @@ def _queue(answer: Any) -> tuple[Queue, Answering]:
 def test_a_queue_that_is_not_there_is_a_mistake_to_who_does_not_wait_for_it() -> None:
     client = Answering(_refusal("QueueDoesNotExist"))
     for awaited, error, said in (
-        (True, SourceUnavailable, "the work begins once it is"),
+        (True, SourceUnavailable, "work begins as soon as it exists"),
         (False, ConfigError, "or create it: eventonce infra apply"),
     ):
         with pytest.raises(error, match=said):

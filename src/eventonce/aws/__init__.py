@@ -1,7 +1,7 @@
-"""AWS: the only package that knows boto3, and Lambda's entry point.
+"""AWS: the only package that knows AWS libraries, and Lambda's entry point.
 
-`lambda_handler` is loaded when it is first asked for: a store that makes its client with `sessions`
-stands below everything that the entry point needs.
+`lambda_handler` is loaded when it is first used: stores import `sessions` from this package, and
+the entry point imports the consumer, which needs the stores.
 """
 
 from __future__ import annotations

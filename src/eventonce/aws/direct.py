@@ -1,9 +1,8 @@
-"""AWS without its driver, which takes longer to load than everything else in a function, and most
-of a worker's time: signed requests over connections that are kept open.
+"""AWS without botocore: signed requests over connections that stay open. Botocore takes longer to
+load than everything else in a function, and most of a worker's time.
 
-Where the environment alone says whose request it is and where it goes, as in Lambda, botocore is
-not loaded. Elsewhere a client of botocore is asked once for the endpoint, and for the credentials
-of each request.
+If the environment alone gives the credentials and the endpoint, as in Lambda, botocore is not
+loaded. Otherwise a client of botocore gives the endpoint once, and the credentials of each request.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from eventonce.aws.sessions import CONNECTIONS, Access
 from eventonce.aws.sigv4 import ALGORITHM, Credentials, signed
 
 RETRY_PAUSE: Final = 1.0
-"""Seconds, at most, before a request is sent for the second time; doubled before each further
-one."""
+"""The most seconds before the second attempt of a request; doubled before each further attempt."""
 
 RETRY_TOKENS: Final = 500
 RETRY_COST: Final = 5
-"""A client has so many tokens, and each retry takes some: a service that fails for minutes is not
-asked several times by every caller. A request that succeeds gives tokens back."""
+"""The tokens of a client, and the tokens that a retry takes: while a service fails for minutes,
+retries stop. A request that succeeds gives tokens back."""
 
 _UNDERSTOOD: Final = frozenset(
     (
@@ -52,8 +50,8 @@ _UNDERSTOOD: Final = frozenset(
         "AWS_SHARED_CREDENTIALS_FILE",
     )
 )
-"""The variables that are honoured here, or that change nothing. Any other one of AWS may change
-where a request goes or who signs it, a variable of a later release too: botocore knows."""
+"""The variables that this module reads, or that change nothing. Any other AWS variable, also of a
+later release, may change the endpoint or the credentials: then botocore is used."""
 
 _HARMLESS: Final = ("AWS_LAMBDA_", "AWS_XRAY_")
 _ELSEWHERE: Final = ("AWS_", "BOTO")
@@ -64,17 +62,16 @@ _FILES: Final = {
 }
 
 _REGIONS: Final = re.compile(r"(?:us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d")
-"""The regions whose endpoints end in amazonaws.com; those of other partitions are botocore's to
-know."""
+"""The regions whose endpoints end in amazonaws.com; for other partitions botocore is used."""
 
 _NONE: Final[Mapping[str, str]] = {}
 
 _PROXIES_OF_SYSTEM: Final = ("darwin", "win32")
-"""Systems that keep the settings of proxies outside the environment."""
+"""The systems that have settings of proxies outside the environment."""
 
 
 def of_environment() -> Credentials | None:
-    """The credentials of the environment as it is now."""
+    """Return the credentials of the environment; None if there are none."""
     key = os.environ.get("AWS_ACCESS_KEY_ID", "")
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
     if not key or not secret:
@@ -83,14 +80,14 @@ def of_environment() -> Credentials | None:
 
 
 class Endpoint(NamedTuple):
-    """Where the requests of one service go."""
+    """The endpoint and the credentials for the requests of one service."""
 
     service: str
     region: str
-    """The region that a request is signed for."""
+    """The region of the signature."""
     url: str
     credentials: Callable[[], Credentials | None] = of_environment
-    """The credentials as they are now."""
+    """The function that returns the current credentials."""
     certificates: str | None = None
     """The file of certificates to trust; None for botocore's usual one."""
 
@@ -104,7 +101,7 @@ class Reply(NamedTuple):
 
 
 class ServiceError(Exception):
-    """An answer that is an error; `response` is of the same form as in botocore's `ClientError`."""
+    """An error of the service; `response` has the same form as in botocore's `ClientError`."""
 
     def __init__(self, response: dict[str, Any]) -> None:
         super().__init__(response["Error"]["Code"])
@@ -112,8 +109,7 @@ class ServiceError(Exception):
 
 
 class NoCredentialsError(Exception):
-    """The environment has no credentials any more. Known to `errors` by its name, like botocore's
-    error of that name."""
+    """The environment has no credentials any more; `errors` knows this class by its name."""
 
 
 class ChecksumError(HTTPException):
@@ -121,7 +117,7 @@ class ChecksumError(HTTPException):
 
 
 def endpoint_of(service: str, access: Access) -> Endpoint | None:
-    """The endpoint, if the environment and the URI say everything that a request needs."""
+    """Return the endpoint; None if the environment and the URI do not say all that is needed."""
     set_here = {name for name, value in os.environ.items() if value}
     region = (
         access.region or os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or ""
@@ -140,8 +136,8 @@ def endpoint_of(service: str, access: Access) -> Endpoint | None:
 
 
 def endpoint_as_found(client: Any, session: Any, operation: str) -> Endpoint | None:
-    """The endpoint that this client of botocore uses, with the credentials of its session; None
-    where a request needs more than that, such as a proxy."""
+    """Return the endpoint of this client of botocore, with the credentials of its session; None
+    if a request needs more, such as a proxy."""
     from botocore.utils import get_environ_proxies  # noqa: PLC0415  see above
 
     found = session.get_credentials()
@@ -187,8 +183,8 @@ def _is_file(variable: str) -> bool:
 
 
 class DirectClient:
-    """Requests to one endpoint in AWS' JSON protocol, for many threads; not to be used after a
-    fork. They are retried under the same conditions as botocore's standard mode has."""
+    """Requests to one endpoint in AWS' JSON protocol; thread-safe, but not for use after a fork.
+    Requests are retried under the conditions of botocore's standard mode."""
 
     def __init__(
         self,
@@ -199,7 +195,7 @@ class DirectClient:
         attempts: int,
         headers: Mapping[str, str] = _NONE,
     ) -> None:
-        """`headers` go with every request."""
+        """`headers` are sent with every request."""
         self._idle: list[HTTPConnection] = []
         parts = urlsplit(endpoint.url)
         self._scope = endpoint.region, endpoint.service
@@ -222,7 +218,7 @@ class DirectClient:
         self._context: Any = None
 
     def post(self, target: str, body: bytes) -> Reply:
-        """The answer to this operation; ServiceError for one that reports an error."""
+        """Return the answer to this operation; ServiceError if it reports an error."""
         headers = {**self._headers, "x-amz-target": target}
         attempt = 1
         while True:
@@ -244,18 +240,18 @@ class DirectClient:
                 self._idle.pop().close()
 
     def __del__(self) -> None:
-        """A store that nobody closes leaves no connection behind."""
+        """Close the connections of a store that nobody closed."""
         self.close()
 
     def _may_retry(self, error: Exception) -> bool:
-        # No lock: should two threads come between each other, a few tokens are no harm.
+        # No lock: a race between two threads miscounts a few tokens, which does no harm.
         if errors.kind_of(error) not in ("busy", "not_reached") or self._tokens < RETRY_COST:
             return False
         self._tokens -= RETRY_COST
         return True
 
     def _exchange(self, headers: Mapping[str, str], body: bytes) -> Reply:
-        """One request, signed now, and its answer."""
+        """Sign and send one request; return its answer."""
         credentials = self._credentials()
         if credentials is None:
             raise NoCredentialsError
@@ -269,7 +265,7 @@ class DirectClient:
         except BaseException:
             connection.close()
             raise
-        # A connection without a socket was closed as the answer wanted.
+        # Without a socket, the connection was closed because the answer asked for it.
         if connection.sock is not None and len(self._idle) < CONNECTIONS:
             self._idle.append(connection)
         else:
@@ -309,7 +305,7 @@ class DirectClient:
 
     def _tls_context(self) -> Any:
         if self._context is None:
-            import ssl  # noqa: PLC0415  loaded with http.client, where Python has it
+            import ssl  # noqa: PLC0415  Python may be built without it
 
             self._context = ssl.create_default_context(cafile=self._certificates or _certificates())
         return self._context
@@ -323,7 +319,7 @@ def _is_closed(connection: HTTPConnection) -> bool:
 
 
 def _certificates() -> str | None:
-    """The file of certificates that botocore trusts; None for the system's."""
+    """Return the file of certificates that botocore trusts; None for the system's own."""
     said = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")
     if said:
         return said
@@ -337,7 +333,7 @@ def _certificates() -> str | None:
 
 
 class _Error(msgspec.Struct):
-    """The body of an error, as far as every operation has it."""
+    """The fields that the body of every error has."""
 
     type_: str = msgspec.field(default="", name="__type")
     message: str = ""
@@ -348,9 +344,9 @@ def _error(reply: Reply) -> dict[str, Any]:
     try:
         said = msgspec.json.decode(reply.body, type=_Error)
     except (ValueError, RecursionError):
-        said = _Error()  # not the service's own: a proxy's page
+        said = _Error()  # not from the service: the page of a proxy
     code = said.type_.partition(":")[0].rpartition("#")[2] or str(reply.status)
-    # The code that the service had before it spoke JSON; botocore gives this one, too.
+    # The code of the old query protocol, which botocore uses too.
     older = reply.headers.get("x-amzn-query-error", "").split(";")
     if len(older) == 2 and older[0]:
         code = older[0]
@@ -362,15 +358,15 @@ def _error(reply: Reply) -> dict[str, Any]:
 
 
 class Service(NamedTuple):
-    """One service: how its operations are named, written and read."""
+    """One service: the names and the encoding of its operations."""
 
     target: str
-    """The beginning of every operation's name in a request."""
+    """The prefix of every operation's name in a request."""
     encode: Callable[[dict[str, Any]], bytes]
     decode: Callable[[str, bytes], dict[str, Any]]
-    """From an operation and the body of its answer; empty for a body that is not the service's."""
+    """The function from an operation and the body of its answer to the answer."""
     refusal: Callable[[bytes], dict[str, Any]] = lambda _: {}
-    """From the body of an error: more than its code and its message."""
+    """The function from the body of an error to its fields beside code and message."""
     headers: Mapping[str, str] = _NONE
 
 
@@ -382,8 +378,8 @@ class Meta(NamedTuple):
 
 
 class ServiceClient:
-    """A client of one service. Each operation is a method, such as `put_item`, that takes and gives
-    what boto3's does, so that nobody sees which of the two is called."""
+    """A client of one service. Each operation is a method, such as `put_item`, with the arguments
+    and the answer of boto3's method, so that callers can use either client."""
 
     def __init__(
         self,
@@ -426,10 +422,10 @@ class ServiceClient:
 
 @cache
 def _operation_of(method: str) -> str:
-    """The operation behind a method of boto3: `PutItem` for `put_item`."""
+    """Return the operation of a method of boto3: `PutItem` for `put_item`."""
     return "".join(map(str.title, method.split("_")))
 
 
 def _metadata(reply: Reply) -> dict[str, Any]:
-    """The metadata that botocore gives beside the content of an answer."""
+    """Return the metadata that botocore adds to an answer."""
     return {"HTTPStatusCode": reply.status, "HTTPHeaders": reply.headers}

@@ -1,7 +1,7 @@
 """Dead-letter queues: dead letters sent to an SQS queue, and read from any queue that has some.
 
-A message of such a queue is one of ours, one that EventBridge or Lambda gave up, or one that SQS
-moved there itself.
+A message of such a queue comes from eventonce, from EventBridge or Lambda, which gave an event up,
+or from SQS, which moved the message there.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from eventonce.rules.instants import LATEST
 from eventonce.types import Letter, Status
 
 LIST_VISIBILITY: Final = 30
-"""Seconds a message is hidden from others while the queue is listed; it is given back at the end,
-and comes back by itself if the listing is killed."""
+"""Seconds that a message is hidden from others while the queue is listed. It is made visible at the
+end, and becomes visible by itself if the process is killed."""
 
 REDRIVE_VISIBILITY: Final = 300
-"""Seconds a message is hidden while its event runs again. If it takes longer another may run it:
-the store knows that the event is held, or done."""
+"""Seconds that a message is hidden while its event runs again. If the run takes longer, another
+redrive may receive the message: the store then answers that the event is held, or done."""
 
 RECEIVE_WAIT: Final = 1
-"""Second to wait for a message: any at all makes SQS ask all of its servers."""
+"""Seconds to wait for a message: with any wait, SQS asks all of its servers."""
 
 REASON_CHARACTERS: Final = 8_192
-"""Characters of a reason that travel with the letter: a page of explanation, and no megabyte."""
+"""The most characters of a reason in a message."""
 
 GIVEN_UP: Final = ("RetriesExhausted", "EventAgeExceeded")
-"""The conditions under which Lambda brings an event to nobody any more."""
+"""The conditions under which Lambda gives an event up."""
 
 _REFUSED: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""The characters that SQS takes in no message."""
+"""The characters that SQS refuses in a message."""
 
 _BASE64: Final = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _DIGITS: Final = re.compile("[0-9]{1,15}")
@@ -51,8 +51,8 @@ _HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 class QueueLetterSink:
     """Sends dead letters to a queue, each at least once.
 
-    A dead letter that no message can hold is kept in the store, and says so. Any other refusal is
-    raised: its event is not acknowledged, and comes again.
+    A dead letter that no message can hold is kept in the store, and its reason says so. Any other
+    refusal is raised: the event is not acknowledged, and comes again.
     """
 
     def __init__(self, uri: str, store: LetterSink, *, client: Any = None) -> None:
@@ -60,7 +60,7 @@ class QueueLetterSink:
         self._store = store
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        """Send these dead letters; SourceUnavailable where the queue did not take one of them."""
+        """Send these dead letters; SourceUnavailable if the queue refused one of them."""
         entries = [entry_of(letter, fifo=self._queue.fifo) for letter in letters]
         sent = {id(entry): letter for entry, letter in zip(entries, letters, strict=True)}
         refusal = ""
@@ -71,10 +71,10 @@ class QueueLetterSink:
             else:
                 refusal = said
         if refusal:
-            raise SourceUnavailable(f"{self._queue} did not take all letters: {refusal}")
+            raise SourceUnavailable(f"{self._queue} did not take all dead letters: {refusal}")
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections."""
         self._queue.close()
 
     def _keep(self, letter: Letter, why: str) -> None:
@@ -83,16 +83,16 @@ class QueueLetterSink:
 
 
 class Held(NamedTuple):
-    """A dead letter, and the message it came in."""
+    """A dead letter, and the id of its message."""
 
     letter: Letter
     message: str = ""
     whole: bool = True
-    """Whether the letter holds the event, and one event alone; another cannot be run from here."""
+    """Whether the dead letter holds one complete event; otherwise it cannot be run again."""
 
 
 class DeadLetters:
-    """Reads a queue to its end; every message not deleted is given back when the block is left."""
+    """Reads a queue to its end; messages that were not deleted become visible after the block."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DeadLetters:
         visibility: int = LIST_VISIBILITY,
         opened: Callable[[Letter], Letter] = lambda letter: letter,
     ) -> None:
-        """`opened` opens a dead letter that is sealed."""
+        """`opened` is a function that opens a sealed dead letter."""
         self._queue = queue
         self._opened = opened
         self._consumer = consumer
@@ -113,29 +113,29 @@ class DeadLetters:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A message that is not given back comes back by itself: no error here may hide another.
+        # The messages become visible by themselves later: an error here must not hide another.
         with suppress(EventonceError):
             self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])
         self._receipts.clear()
         self._queue.close()
 
     def read(self) -> Iterator[list[Held]]:
-        """The dead letters, a few at a time, each once, until the queue has no other to give."""
+        """Yield the dead letters, a few at a time, each once, until the queue gives no more."""
         seen: set[str] = set()
         while messages := self._queue.receive(wait=RECEIVE_WAIT, visibility=self._visibility):
-            # The last receipt is the one that counts.
+            # Only the last receipt of a message can delete it.
             self._receipts |= {one["MessageId"]: one["ReceiptHandle"] for one in messages}
             fresh = [one for one in messages if one["MessageId"] not in seen]
             if len(fresh) < len(messages):
-                # The queue is so long that its first messages are back before its last ones came:
-                # unless all are held for longer, these come round for ever.
+                # The queue is so long that its first messages are visible again before the last
+                # were received: with the same visibility, the loop would never end.
                 self._visibility = max(1, self._visibility) * 2
             seen.update(one["MessageId"] for one in fresh)
             held = [read_message(one, self._consumer) for one in fresh]
             yield [one._replace(letter=self._opened(one.letter)) for one in held]
 
     def delete(self, settled: Sequence[Held]) -> int:
-        """Delete these messages; answers how many the queue let go."""
+        """Delete these messages; return how many the queue deleted."""
         receipts = {self._receipts.pop(held.message): held.message for held in settled}
         refused = self._queue.delete(list(receipts))
         for receipt in refused:
@@ -144,10 +144,11 @@ class DeadLetters:
 
 
 def entry_of(letter: Letter, *, fifo: bool) -> Entry:
-    """The message that carries this letter: the event as its body, all else as attributes.
+    """Return the message of this dead letter: the event is the body, the other fields are
+    attributes.
 
-    Each is a message of its own on a FIFO queue too: a letter that was run again and given up
-    again must not be taken for a copy of the first and dropped.
+    On a FIFO queue the deduplication id has the time: a dead letter that was run and given up again
+    must not be dropped as a copy of the first.
     """
     body, encoding = _encoded(letter.event)
     attributes = {
@@ -184,7 +185,7 @@ class _Content(NamedTuple):
 
 
 def read_message(message: Mapping[str, Any], consumer: str) -> Held:
-    """The dead letter in this message; `consumer` is its consumer if the message names none."""
+    """Return the dead letter of this message; `consumer` is used if the message names none."""
     said = {
         name: str(value.get("StringValue") or "")
         for name, value in (message.get("MessageAttributes") or {}).items()
@@ -230,7 +231,7 @@ def _ours(body: str, said: Mapping[str, str], consumer: str) -> Letter:
 
 
 def _undelivered(message: Mapping[str, Any], said: Mapping[str, str]) -> _Content:
-    """An event that EventBridge could not deliver."""
+    """Return an event that EventBridge could not deliver."""
     why = ": ".join(part for part in (said.get("ERROR_CODE"), said.get("ERROR_MESSAGE")) if part)
     retries = said.get("RETRY_ATTEMPTS", "")
     around = (
@@ -247,20 +248,20 @@ def _undelivered(message: Mapping[str, Any], said: Mapping[str, str]) -> _Conten
 
 
 def _moved(message: Mapping[str, Any], source: str) -> _Content:
-    """A message that SQS moved here, or that somebody put here."""
+    """Return a message that SQS moved here, or that somebody sent here."""
     if _names_event(message):
-        reason = "named by a Custom Event Bus, which keeps the event: replay it from there"
+        reason = "only named by a Custom Event Bus, which keeps the event: replay it from there"
         return _Content(reason, _event(message), whole=False)
     queue = source.rpartition(":")[2]
     if queue:
         reason = f"received from {queue} as often as its redrive policy allows, and never deleted"
     else:
-        reason = "found in the queue, which does not say why"
+        reason = "found in the queue, without a reason"
     return _Content(reason, _event(message))
 
 
 def _names_event(message: Mapping[str, Any]) -> bool:
-    """Whether this only names the event that a Custom Event Bus gave up."""
+    """Whether this message only names an event that a Custom Event Bus gave up."""
     if "MessageAttributes" in message or '"busArn"' not in message["Body"]:
         return False
     try:
@@ -277,7 +278,7 @@ class _Context(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The record of a failed invocation that a destination is sent, as far as it is needed here."""
+    """The record of a failed invocation in a destination: the fields that are needed here."""
 
     request_context: _Context
     request_payload: msgspec.Raw
@@ -285,8 +286,8 @@ class _Record(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
-    """An asynchronous invocation that Lambda gave up, if this message is Lambda's: of the
-    function's own dead-letter queue, or of its on-failure destination."""
+    """Return an asynchronous invocation that Lambda gave up, from the function's dead-letter queue
+    or its on-failure destination; None if the message is not from Lambda."""
     if "RequestID" in said and "ErrorCode" in said:
         around = (f"code {said['ErrorCode']}", f"request {said['RequestID']}")
         reason = _reason("given up by Lambda", said.get("ErrorMessage", ""), around)
@@ -302,7 +303,7 @@ def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
         return None
     times = context.approximate_invoke_count
     tried = f"tried {times} times" if times else ""
-    # Without a response the function was not even tried.
+    # Without a response, the function was never invoked.
     named = (
         (raised.get("errorType"), raised.get("errorMessage")) if isinstance(raised, dict) else ()
     )
@@ -315,11 +316,11 @@ def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
 
 
 def _payload(payload: bytes, reason: str, attempt: int = 0) -> _Content:
-    """The event of an invocation, under the id that it had there: Lambda gave it none of a
-    message's. Several events that were given together are run together."""
+    """Return the event of an invocation with its own id: the function never saw an id of a message.
+    Several events of one invocation cannot be run apart."""
     found = envelope.parts(payload)
     if len(found) != 1:
-        reason += f"; {len(found)} events together: invoke the function with them again"
+        reason += f"; {len(found)} events in one invocation: invoke the function with them again"
         return _Content(reason, payload, attempt, whole=False)
     try:
         event = envelope.kept(envelope.read(found[0], max_bytes=len(payload) * 4))
@@ -330,12 +331,12 @@ def _payload(payload: bytes, reason: str, attempt: int = 0) -> _Content:
 
 def _reason(what: str, why: str, around: Sequence[str]) -> str:
     circumstances = ", ".join(part for part in around if part)
-    said = f"{what}: {why or 'it does not say why'}"
+    said = f"{what}: {why or 'without a reason'}"
     return f"{said} ({circumstances})" if circumstances else said
 
 
 def _event(message: Mapping[str, Any]) -> bytes:
-    """The event as a consumer was given it: one without an id goes by its message's."""
+    """Return the event as a consumer received it; without an id, it has the id of its message."""
     body: str = message["Body"]
     carried = {"MessageId": message["MessageId"], "Body": body}
     try:
@@ -345,13 +346,13 @@ def _event(message: Mapping[str, Any]) -> bytes:
 
 
 def _encoded(event: bytes) -> tuple[str, str]:
-    """The event as the body of a message, and how it is encoded there."""
+    """Return the event as the body of a message, and the name of its encoding."""
     try:
         text = event.decode()
     except UnicodeDecodeError:
         text = "\0"
     if not event:
-        # A message without a body cannot be sent.
+        # SQS refuses a message without a body.
         return "-", "none"
     return (b64encode(event).decode(), "base64") if _REFUSED.search(text) else (text, "")
 
@@ -367,5 +368,5 @@ def _decoded(body: str, encoding: str) -> bytes:
 
 
 def _number(text: str | None) -> int:
-    """A number that anybody may have written into a message; 0 if it is none."""
+    """Return the number in this text; 0 if it is none: anybody may have written the message."""
     return int(text) if text and _DIGITS.fullmatch(text) and int(text) <= LATEST else 0

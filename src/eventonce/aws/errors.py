@@ -1,7 +1,7 @@
-"""Errors of AWS as ours: which resource, what happened, what to do.
+"""Errors of AWS as our errors: the resource, the cause and the remedy.
 
-Needs no driver: botocore's errors are known by their names. Connection and signature errors are
-told by name alone, since their texts may contain credentials; the driver's error is the cause.
+The module needs no driver: botocore's errors are known by their names. Of connection and signature
+errors only the name is shown, because their texts may contain credentials.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CODES: Final[Mapping[Kind, str]] = {
         "UnrecognizedClientException"
     ),
 }
-"""The services' codes, of a whole request or of one entry in it, apart by spaces."""
+"""The error codes of the services, of a whole request or of one entry, separated by spaces."""
 
 _KINDS: Final[Mapping[str, Kind]] = {
     code: kind for kind, codes in _CODES.items() for code in codes.split()
@@ -68,29 +68,29 @@ _TYPES: Final[Mapping[str, Kind]] = {
     "InvalidRegionError": "misconfigured",
     "NoRegionError": "misconfigured",
     "UnknownEndpointError": "misconfigured",
-    # The driver looked for something in the answer that is not there.
+    # The driver did not find a field in the answer.
     "AttributeError": "strange",
     "KeyError": "strange",
     "TypeError": "strange",
-    # Before ValueError: an error of a certificate is both.
+    # Before ValueError: the error of a certificate is both.
     "OSError": "not_reached",
     "ValueError": "misconfigured",
 }
-"""botocore's errors and Python's own, each with the errors derived from it."""
+"""The errors of botocore and of Python, each with its subclasses."""
 
 STALE: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
-"""After these a new client may find other credentials: a file was written meanwhile, or renewed."""
+"""The kinds after which a new client may find other credentials, such as a renewed file."""
 
 PASSING: Final = frozenset[Kind](
     ("absent", "busy", "expired", "not_reached", "not_renewed", "strange")
 )
-"""The kinds that are worth trying again; every other is a mistake in the configuration, except for
-`refused`, of which nothing more is known."""
+"""The kinds that are worth a retry. Every other kind is a mistake in the configuration, except
+`refused`, whose cause is unknown."""
 
 _SAID: Final[Mapping[Kind, str]] = {
     "absent": (
-        "there is no such {noun} for these credentials. If it is to be there, look at its name, "
-        "region and account; if it is being made, the work begins once it is."
+        "there is no such {noun} for these credentials. Check its name, region and account; if it "
+        "is being created, work begins as soon as it exists."
     ),
     "busy": ("{code}. The service is throttling or failing for a moment; trying again is safe."),
     "denied": (
@@ -98,33 +98,33 @@ _SAID: Final[Mapping[Kind, str]] = {
         "capture with --role capture."
     ),
     "expired": (
-        "the AWS credentials have expired ({code}). Renew them, such as by `aws sso login`; "
-        "workers go on by themselves once they are."
+        "the AWS credentials have expired ({code}). Renew them, for example with `aws sso login`; "
+        "workers then go on by themselves."
     ),
     "misconfigured": (
-        "{name}. Name the region, by --region or by ?region=eu-central-1 in the URI, or set "
-        "AWS_REGION; look at the endpoint, if there is one."
+        "{name}. Set the region with --region, with ?region=eu-central-1 in the URI, or with "
+        "AWS_REGION; check the endpoint, if there is one."
     ),
     "no_credentials": (
         "no AWS credentials were found ({name}). Give the process a role, or set AWS_PROFILE or "
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
     ),
     "not_reached": (
-        "not reached ({name}). Nothing is lost; trying again is safe. If it stays so, look at the "
+        "not reached ({name}). Nothing is lost; trying again is safe. If it stays so, check the "
         "network path and the endpoint."
     ),
     "not_renewed": (
-        "the AWS credentials could not be renewed ({name}). Sign in again, such as by "
-        "`aws sso login`; workers go on by themselves once that is done."
+        "the AWS credentials could not be renewed ({name}). Sign in again, for example with "
+        "`aws sso login`; workers then go on by themselves."
     ),
     "refused": "{code}: {message}",
     "strange": (
-        "the answer to {operation} is not the service's. Nothing is lost; trying again is safe. "
-        "Look at the endpoint, and at proxies on the way."
+        "the answer to {operation} is not from the service. Nothing is lost; trying again is safe. "
+        "Check the endpoint, and proxies on the way."
     ),
     "unknown_caller": (
-        "AWS does not accept the credentials ({code}). Look at the access key, its secret and "
-        "session token, and at this machine's clock: a signature more than some minutes off is "
+        "AWS does not accept the credentials ({code}). Check the access key, its secret and "
+        "session token, and this machine's clock: a signature that is some minutes off is "
         "refused."
     ),
 }
@@ -132,14 +132,14 @@ _SAID: Final[Mapping[Kind, str]] = {
 
 
 def response_of(error: BaseException | None) -> dict[str, Any]:
-    """The service's answer that this error of the driver holds; empty if there was none."""
+    """Return the service's answer in this error of the driver; empty if there was none."""
     response = getattr(error, "response", None)
     return response if isinstance(response, dict) else {}
 
 
 def code_of(error: BaseException) -> str:
-    """The service's code, empty if the service did not answer; any 5xx or 429 is
-    `ServiceUnavailable`, whatever code comes with it."""
+    """Return the service's error code; empty if the service did not answer. Any 5xx or 429 is
+    `ServiceUnavailable`."""
     response = response_of(error)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if status >= 500 or status == 429:
@@ -148,17 +148,17 @@ def code_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The service's message, empty if the service did not answer."""
+    """Return the service's message; empty if the service did not answer."""
     return str(response_of(error).get("Error", {}).get("Message", ""))
 
 
 def kind_of_code(code: str) -> Kind:
-    """The meaning of a service's error code."""
+    """Return the meaning of a service's error code."""
     return _KINDS.get(code, "refused")
 
 
 def kind_of(error: BaseException) -> Kind:
-    """The meaning of a driver's error."""
+    """Return the meaning of a driver's error."""
     code = code_of(error)
     if code:
         return kind_of_code(code)
@@ -174,15 +174,15 @@ def explain(
     awaited: bool = True,
     unavailable: type[EventonceError] = SourceUnavailable,
 ) -> EventonceError:
-    """Our error for the driver's, about this place, which is a `noun`.
+    """Return our error for the driver's error, about this place, which is a `noun`.
 
-    `unavailable` is the error that is worth trying again. A resource that is not there is such an
-    error while it is `awaited`, as a worker does, and otherwise a mistake in the configuration.
+    `unavailable` is the class of errors that are worth a retry. A missing resource is such an error
+    if it is `awaited`, as by a worker; otherwise it is a mistake in the configuration.
     """
     kind = kind_of(error)
     if kind == "absent" and not awaited:
         return ConfigError(
-            f"{place}: there is no such {noun} for these credentials. Look at its name, region and "
+            f"{place}: there is no such {noun} for these credentials. Check its name, region and "
             f"account, or create it: eventonce infra apply"
         )
     said = text(kind, code_of(error), message_of(error), name=type(error).__name__, noun=noun)
@@ -200,7 +200,7 @@ def text(
     noun: str = "",
     operation: str = "the request",
 ) -> str:
-    """The cause and the remedy of an error; `name` is that of the driver's error."""
+    """Return the cause and the remedy of an error; `name` is the name of the driver's error."""
     said = {"code": code or name, "message": message, "name": name}
     return _SAID[kind].format(**said, noun=noun, operation=operation)
 
@@ -208,12 +208,12 @@ def text(
 def strange(
     operation: str, place: object, unavailable: type[EventonceError] = SourceUnavailable
 ) -> EventonceError:
-    """Our error for an answer that reports success and is not the service's."""
+    """Return our error for an answer that reports success but is not from the service."""
     return unavailable(f"{place}: {text('strange', operation=operation)}")
 
 
 def is_page(answer: Any) -> bool:
-    """Whether this answer was a web page or another text: no AWS service answers with one, and
-    botocore gives it as an answer that is empty."""
+    """Whether this answer is a web page or other text: no AWS service sends one, and botocore
+    returns it as an empty answer."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     return str(headers.get("content-type", "")).lower().startswith(("text/html", "text/plain"))

@@ -1,4 +1,4 @@
-"""EventBridge: one bus, by its name or ARN, and the entries that are put on it."""
+"""EventBridge: one bus, by its name or ARN, and the entries that are put on the bus."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from eventonce.rules.instants import LATEST, instant
 from eventonce.types import Event
 
 EVENTBRIDGE_READ_TIMEOUT: Final = 5.0
-"""Seconds for one answer, which takes milliseconds."""
+"""Seconds to wait for an answer, which usually takes milliseconds."""
 
 EVENTBRIDGE_ATTEMPTS: Final = 2
-"""Times a request is sent before the caller is told."""
+"""Attempts of one request before the error is raised."""
 
 EVENTBRIDGE_UNFIT: Final = frozenset(
     (
@@ -39,13 +39,13 @@ EVENTBRIDGE_UNFIT: Final = frozenset(
         "NotAuthorizedForSourceException",
     )
 )
-"""The refusals that are about the event itself, and stay so however often it is put."""
+"""The refusals that are about the event itself: a retry does not help."""
 
 NO_RECEIPT: Final = "NoReceipt"
-"""The code of an entry that the answer does not speak of."""
+"""The code of an entry that the answer does not mention."""
 
 RESERVED: Final = "aws."
-"""EventBridge takes no source that begins like this from anyone but itself and its partners."""
+"""The prefix of sources that EventBridge reserves for AWS and its partners."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9/_.:-]{1,256}")
 """A name, or the ARN of a bus of another account."""
@@ -55,7 +55,7 @@ Entry = dict[str, Any]
 
 
 def parse(uri: str) -> tuple[str, Access]:
-    """The name of `events://BUS?region=…&endpoint=…&profile=…`, and how it is reached."""
+    """Return the name and the access of `events://BUS?region=…&endpoint=…&profile=…`."""
     parts = split(uri)
     name = unquote(parts.netloc + parts.path).rstrip("/")
     if parts.scheme != "events" or not _NAME.fullmatch(name):
@@ -71,15 +71,17 @@ class _Envelope(msgspec.Struct):
 
 
 class Bus:
-    """One bus. Safe in many threads, and after a fork."""
+    """One bus; safe in threads and after a fork."""
 
     def __init__(
         self, name: str, access: Access, client: Any = None, *, awaited: bool = True
     ) -> None:
-        """A bus that is not there is `SourceUnavailable` while it is `awaited`, and otherwise a
-        `ConfigError`. A client of your own is not asked whether the bus is there."""
+        """A missing bus is `SourceUnavailable` if it is `awaited`, and otherwise a `ConfigError`.
+        With a client of your own, the bus is not checked."""
         if not _NAME.fullmatch(name):
-            raise ConfigError("EventBridge: a bus is named by 1 to 256 of A-Z a-z 0-9 / _ . : -")
+            raise ConfigError(
+                "EventBridge: the name of a bus has 1 to 256 of A-Z a-z 0-9 / _ . : -"
+            )
         self.name = name
         self._access = access
         explain = partial(errors.explain, place=self, noun="bus", awaited=awaited)
@@ -87,7 +89,7 @@ class Bus:
 
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Bus:
-        """The bus of this URI; asks nobody yet."""
+        """Return the bus of this URI; sends no request yet."""
         return cls(*parse(uri), client, awaited=awaited)
 
     def __str__(self) -> str:
@@ -95,11 +97,11 @@ class Bus:
 
     @property
     def client(self) -> Any:
-        """The client to call now: yours if you gave one."""
+        """The client in use: yours if you gave one."""
         return self._client.current
 
     def entry(self, event: Event) -> Entry:
-        """The entry of this event, with its own source, type, time, resources and detail."""
+        """Return the entry of this event, with its source, type, time, resources and detail."""
         source = event.source or "eventonce"
         entry: Entry = {
             "Source": f"eventonce/{source}" if source.startswith(RESERVED) else source,
@@ -116,7 +118,7 @@ class Bus:
         return entry
 
     def send(self, entries: Iterable[Entry]) -> list[Refused[Entry]]:
-        """Put all of them, in their order; answers what was refused."""
+        """Put all entries in order; return the refused ones."""
         refused: list[Refused[Entry]] = []
         for batch in batches(
             entries, EVENTBRIDGE_BATCH_ENTRIES, size=_size, most_bytes=EVENTBRIDGE_BATCH_BYTES
@@ -125,7 +127,7 @@ class Bus:
         return refused
 
     def close(self) -> None:
-        """Close connections, where the client is our own."""
+        """Close the connections, unless the client is yours."""
         self._client.close()
 
     def _put(self, batch: Sequence[Entry]) -> list[Refused[Entry]]:
@@ -139,7 +141,7 @@ class Bus:
             cause = error.__cause__ or error
             if errors.code_of(cause) != "ValidationException":
                 raise
-            # Refused as a whole for what one of them is: which one, they show alone.
+            # One entry makes EventBridge refuse the whole request: putting each alone finds it.
             if len(batch) > 1:
                 return [refused for entry in batch for refused in self._put([entry])]
             reason = errors.message_of(cause)
@@ -167,13 +169,13 @@ class Bus:
 
 
 def _receipts(answer: Any, asked: int) -> list[dict[str, Any]]:
-    """The answer for each entry: the `EventId` of one that was taken, or why it was not.
+    """Return the result of each entry: its `EventId`, or the error.
 
-    An answer that does not have one for each is not the service's, and says nothing of any.
+    An answer without a result for each entry is not from the service, and no entry counts as put.
     """
     told = answer.get("Entries")
     if not isinstance(told, list) or len(told) != asked:
-        said = "the answer is not EventBridge's"
+        said = "the answer is not from EventBridge"
         return [{"ErrorCode": NO_RECEIPT, "ErrorMessage": said}] * asked
     return told
 
@@ -186,7 +188,7 @@ def _refused(entry: Entry, told: dict[str, Any]) -> Refused[Entry]:
 
 
 def _size(entry: Entry) -> int:
-    """Bytes as EventBridge counts them: 14 for a time, and the texts."""
+    """Return the bytes as EventBridge counts them: 14 for a time, and the texts."""
     texts = [entry["Source"], entry["DetailType"], entry["Detail"], *entry.get("Resources", ())]
     return sum(len(text.encode()) for text in texts) + (14 if "Time" in entry else 0)
 

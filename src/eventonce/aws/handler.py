@@ -1,6 +1,6 @@
-"""Lambda's entry point: gives whatever AWS invokes a function with to a consumer, and answers.
+"""Lambda's entry point: gives the events of an invocation to a consumer, and returns the answer.
 
-Imports no AWS library: only a store that needs one does.
+The module imports no AWS library; only a store that needs one imports it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Admits = Callable[[Mapping[str, str], bytes], bool]
 
 
 class NotSettled(EventonceError):
-    """Some events are not settled: Lambda must invoke again."""
+    """Some events are not settled: Lambda must invoke the function again."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self.outcomes = [outcome for outcome in outcomes if not outcome.ack]
@@ -54,9 +54,10 @@ class NotSettled(EventonceError):
 
 
 class UnsupportedSource(EventonceError):
-    """The function was invoked by a source whose records are not read: Lambda must not forget them.
+    """The function was invoked by a source whose records cannot be read.
 
-    A retry cannot help; but the source's own dead-letter queue keeps what an answer would lose.
+    A retry does not help; but after an error the records go to the source's own dead-letter queue,
+    and an answer would lose them.
     """
 
     def __init__(self, source: str) -> None:
@@ -78,34 +79,32 @@ def lambda_handler(
     shadow_log: bool | None = None,
     metrics: bool | None = None,
 ) -> Callable[[Any, Any], Any]:
-    """A Lambda function that gives its events to this consumer.
+    """Return a Lambda function that gives its events to this consumer.
 
     A batch of SQS records, from the queue itself or through a pipe, is answered with the records
-    that must come again; an HTTP request with a response; Firehose with its records; anything else
-    with counts, or with an exception where Lambda must retry. What nobody could read raises
-    `UnsupportedSource`.
+    that must come again; an HTTP request with a response; Firehose with its records; any other
+    event with counts, or with an exception if Lambda must retry. Records of a source that cannot be
+    read raise `UnsupportedSource`.
 
-    `margin` is how many seconds before the invocation's deadline no record is taken any more.
-    With `partial=False` a batch that is not settled raises too: for an event source mapping that
-    does not have `ReportBatchItemFailures`, and for a pipe that does not wait for the answer.
-    `admits` is asked about every HTTP request; without it, who may send is for API Gateway or IAM
-    to decide.
+    No event is begun in the last `margin` seconds before the invocation's deadline.
+    With `partial=False` a batch that is not settled raises too: for an event source mapping without
+    `ReportBatchItemFailures`, and for a pipe that does not wait for the answer.
+    `admits` decides about every HTTP request; without it, API Gateway or IAM decide who may send.
 
-    `attempts` is how often Lambda itself invokes with an event before it drops it: failing as often
-    makes it a dead letter, whatever its rule says. Events of queues and HTTP have their rule's
-    attempts.
+    `attempts` is how often Lambda invokes the function with an event before Lambda drops it: after
+    as many failures the event becomes a dead letter, whatever its rule says. Events of queues and
+    HTTP have their rule's attempts.
 
-    `tap` is whether each event is printed as it arrives, as a line of a capture; without it, the
-    variable `EVENTONCE_TAP=log` is asked. `eventonce capture --log-group` collects the lines.
+    `tap` prints each event as it arrives, as a line of a capture; the default is whether
+    `EVENTONCE_TAP=log` is set. `eventonce capture --log-group` collects the lines.
 
-    `shadow_log` is whether what rules with `shadow` decide is printed, a line for each event;
-    without it, the variable `EVENTONCE_SHADOW_LOG=log` is asked. `eventonce shadow report` reads
-    an export of the log.
+    `shadow_log` prints the decisions of rules with `shadow`, a line for each event; the default is
+    whether `EVENTONCE_SHADOW_LOG=log` is set. `eventonce shadow report` reads an export of the log.
 
-    `metrics` is whether each invocation ends with a line of CloudWatch's embedded metric format;
-    without it, the variable `EVENTONCE_METRICS=emf` is asked.
+    `metrics` prints a line of CloudWatch's embedded metric format after each invocation; the
+    default is whether `EVENTONCE_METRICS=emf` is set.
 
-    Traces and metrics for OpenTelemetry are exported where the variables `OTEL_*` ask for it.
+    Traces and metrics for OpenTelemetry are exported if the variables `OTEL_*` ask for it.
     """
     if not isinstance(consumer, Consumer):
         raise ConfigError(
@@ -130,7 +129,7 @@ def lambda_handler(
         consumer.observers.append(to_standard_output(consumer))
 
     if any(name.startswith("OTEL_") for name in os.environ):
-        from eventonce.otel.setup import exported  # noqa: PLC0415  for those who ask
+        from eventonce.otel.setup import exported  # noqa: PLC0415  seldom needed
 
         export = exported(consumer)
         if export is not None:
@@ -140,7 +139,7 @@ def lambda_handler(
         try:
             return answer(event, context)
         finally:
-            # Lambda may stop the process here, until the next invocation or for good.
+            # Lambda may freeze the process after this, until the next invocation or for good.
             consumer.runtime.flush()
 
     def answer(event: Any, context: Any) -> Any:
@@ -149,7 +148,7 @@ def lambda_handler(
         if records is not None:
             if tapped is not None:
                 tapped([of_record(record) for record in records])
-            # A pipe that reads no answer leaves the retries to Lambda, which soon ends them.
+            # For a pipe that reads no answer, Lambda retries, and only `attempts` times.
             fires = not partial and records is event
             outcomes = process_batch(
                 consumer, records, invocation, attempts=attempts if fires else None
@@ -176,18 +175,18 @@ def lambda_handler(
 
     if not _asked_for(metrics, "EVENTONCE_METRICS", "emf"):
         return handler
-    from eventonce.metrics.emf import printing  # noqa: PLC0415  for those who ask
+    from eventonce.metrics.emf import printing  # noqa: PLC0415  seldom needed
 
     return printing(consumer, handler)
 
 
-def _asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  what an argument said
-    """Whether the argument, or else the environment, asks for lines in the log."""
+def _asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  the value of an argument
+    """Whether the argument, or without it the environment, asks for lines in the log."""
     return os.environ.get(variable, "") == value if said is None else said
 
 
 def _delivered(event: Any) -> Sequence[Record] | None:
-    """The records that Firehose asks to transform."""
+    """Return the records that Firehose asks to transform; None for another event."""
     if not isinstance(event, Mapping) or not is_firehose(event):
         return None
     records = event["records"]
@@ -214,10 +213,10 @@ def _settled(outcomes: list[Outcome]) -> list[Outcome]:
 def _answer_firehose(
     consumer: Consumer, records: Sequence[Record], invocation: Invocation, attempts: int
 ) -> dict[str, Any]:
-    """Each record as it came, and whether its events are settled or given up.
+    """Return each record unchanged, with whether its events are settled or given up.
 
-    A copy is delivered too: an invocation whose answer was lost is repeated, and to drop the
-    records that ran the first time would keep them from where Firehose delivers.
+    A copy is delivered too: Firehose repeats an invocation whose answer was lost, and a record that
+    was dropped as a copy would never reach the destination.
     """
     taken = [_of_firehose(record) for record in records]
     incoming = [one for some in taken for one in some]
@@ -233,7 +232,7 @@ def _answer_firehose(
 
 
 def _of_firehose(record: Record) -> list[Event | bytes]:
-    """The events of a record; a lone one without an id has the record's."""
+    """Return the events of a record; a single event without an id gets the record's id."""
     found = read_body(delivered(record), max_bytes=maxsize)
     match found:
         case [Event(id="") as event]:
@@ -275,7 +274,7 @@ def _refusal(status: int, why: str, **headers: str) -> Answer:
 def _processed(
     consumer: Consumer, incoming: Sequence[Any], invocation: Invocation, attempts: int | None = None
 ) -> list[Outcome]:
-    """One outcome per event, also for those there was no time for."""
+    """Return one outcome for each event, also for events that had no time left."""
     outcomes: list[Outcome] = []
     while len(outcomes) < len(incoming) and (room := invocation.room(consumer)):
         some = incoming[len(outcomes) : len(outcomes) + room]
@@ -288,15 +287,15 @@ def _processed(
 
 
 PROBE: Final = "elb-healthchecker/"
-"""The name of a load balancer's health check, which asks with GET and wants a 200."""
+"""The user agent of a load balancer's health check, which sends a GET and expects 200."""
 
 
 class HTTPRequest(NamedTuple):
-    """An HTTP request, in whichever form it was handed over."""
+    """An HTTP request, the same for every form of payload."""
 
     method: str
     headers: Mapping[str, str]
-    """Names in lower case; of several values of one name, the last."""
+    """The headers, with names in lower case; of several values of one name, the last."""
     body: bytes
 
     @property
@@ -306,16 +305,16 @@ class HTTPRequest(NamedTuple):
 
 
 def is_request(event: Mapping[str, Any]) -> bool:
-    """Whether the payload is an HTTP request; a Lambda destination has a `requestContext` too, with
-    its payload."""
+    """Whether the payload is an HTTP request; the record of a Lambda destination has a
+    `requestContext` too, and a `requestPayload`."""
     return ("requestContext" in event and "requestPayload" not in event) or (
-        # VPC Lattice, the first version of its form.
+        # VPC Lattice, the first version of its payload.
         "raw_path" in event and "method" in event
     )
 
 
 def request_of(event: Mapping[str, Any]) -> HTTPRequest:
-    """The request, whichever of the forms it came in."""
+    """Return the request of a payload, in any of its forms."""
     context = event.get("requestContext") or {}
     http = context.get("http") or {}
     several = event.get("multiValueHeaders") or {}
@@ -330,7 +329,7 @@ def request_of(event: Mapping[str, Any]) -> HTTPRequest:
 
 
 def _last(value: Any) -> str:
-    """The value of a header; VPC Lattice gives a list of them."""
+    """Return the value of a header; VPC Lattice gives a list of values."""
     if isinstance(value, list):
         return str(value[-1]) if value else ""
     return str(value)
@@ -345,14 +344,14 @@ def _body(event: Mapping[str, Any]) -> bytes:
     try:
         return b64decode(body, validate=True)
     except ValueError:
-        # A body that is no base64 is most likely no event either: a dead letter keeps it as it is.
+        # A body that is not base64 is probably not an event either, and becomes a dead letter.
         return body
 
 
 def response(event: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
-    """The answer in the form this request wants it.
+    """Return the answer in the form that this request needs.
 
-    A load balancer that sends lists of headers understands nothing else.
+    A load balancer that sends lists of headers only understands lists.
     """
     said: dict[str, Any] = {"statusCode": answer.status, "isBase64Encoded": False}
     if "multiValueHeaders" in event:

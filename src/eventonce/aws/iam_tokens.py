@@ -1,5 +1,4 @@
-"""Tokens of AWS IAM in place of a password, for databases that take them: RDS, ElastiCache,
-MemoryDB."""
+"""Tokens of AWS IAM in place of a password, for RDS, ElastiCache and MemoryDB."""
 
 from __future__ import annotations
 
@@ -12,20 +11,20 @@ from eventonce.aws.sessions import new_session, region_of
 from eventonce.errors import ConfigError
 
 TOKEN_LIFE: Final = 900
-"""Seconds for which a token can be used; the services take no longer ones."""
+"""Seconds for which a token can be used, the longest that the services take."""
 
 
 class TokenSigner:
     """Signs a new token for each connection.
 
-    A token is the signed request to connect as a user. It is signed here, and nothing is asked for
-    over the network but the credentials.
+    A token is the signed request to connect as a user. It is signed in this process; only the
+    credentials may need a request over the network.
     """
 
     def __init__(
         self, place: str, service: str, host: str, user: Mapping[str, str], region: str | None
     ) -> None:
-        """Errors name the place. `user` is what the request says beside the action."""
+        """Errors name the place. `user` are the parameters of the request beside the action."""
         self._place = place
         self._service = service
         self._url = f"https://{host}/?{urlencode({'Action': 'connect', **user})}"
@@ -33,15 +32,15 @@ class TokenSigner:
         self._signer: Any = None
 
     def check_installed(self) -> None:
-        """ConfigError if the library that signs is not installed."""
+        """Raise ConfigError if the library that signs is not installed."""
         if find_spec("botocore") is None:
             raise ConfigError(f'{self._place}: iam= needs: pip install "boto3>=1.34"')
 
     def sign(self) -> str:
-        """A new token. Raises ConfigError for what is not set up, and botocore's own errors for
-        what may pass, such as a role whose service does not answer now."""
+        """Return a new token. ConfigError if something is not set up; botocore's own errors for
+        what may pass, such as a service of credentials that does not answer."""
         self.check_installed()
-        # Slow to import, and need not be installed by others.
+        # Imported here: slow to import, and an extra.
         from botocore.exceptions import (  # noqa: PLC0415
             NoCredentialsError,
             PartialCredentialsError,

@@ -16,34 +16,35 @@ from eventonce.runtime.lines import is_copy, write_line
 from eventonce.types import Outcome
 
 MARGIN: Final = 1.0
-"""Seconds kept back for settling before Lambda ends the process: a slow answer, tried again."""
+"""Seconds that are reserved for settling before Lambda ends the process: enough for one retry."""
 
 COPY_WAIT: Final = 3.0
-"""Seconds that a copy waits for the run it is a copy of, such as another rule's invocation: if it
-ends meanwhile, nothing must come again."""
+"""Seconds that a copy waits while its event runs in another invocation: if that run ends meanwhile,
+the copy need not come again."""
 
 MARGIN_SHARE: Final = 5
-"""A short invocation keeps back no more than a fifth: otherwise it would never begin."""
+"""The margin is at most this part of the invocation, a fifth: otherwise a short invocation would
+begin no event."""
 
 MOST: Final = 100
-"""Events claimed together at most: a batch's leases must not wait for its last handler."""
+"""The most events in one claim: the leases of a batch are held until its last handler ends."""
 
 CAUTION: Final = 2
-"""Times as long as lately is what the next events may take."""
+"""The factor of safety: the next events may take this many times as long as the last ones."""
 
 REASONS: Final = 5
-"""Reasons of copies in one line, the most frequent: a state's reason names its versions."""
+"""The most reasons of copies in one line: each version of a state has its own reason."""
 
 
 class Pace:
-    """The time that an event took lately, from one invocation of a process to the next."""
+    """The time that an event took lately; it stays from one invocation of a process to the next."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Seconds of one event, or of all that run side by side; 0 while nothing is known."""
+        """Seconds of one event, or of all concurrent async events; 0 while nothing is known."""
 
     def learn(self, seconds: float) -> None:
-        """Take a longer time at once, and a shorter one by halves."""
+        """Adopt a longer time at once, and a shorter time gradually."""
         self.seconds = max(seconds, self.seconds / 2)
 
 
@@ -61,7 +62,7 @@ class Invocation:
             self._end = time.monotonic() + left / 1000
             margin = min(margin, left / 1000 / MARGIN_SHARE)
         else:
-            # No context, or one that a test made up: it says nothing of the time.
+            # No context, or a context without a time, such as a mock of a test.
             self._remaining = None
         self._margin = margin
 
@@ -72,9 +73,9 @@ class Invocation:
         return float(min(self._remaining() / 1000, self._end - time.monotonic()))
 
     def room(self, consumer: Consumer) -> int:
-        """How many events may be claimed now with time left to settle them.
+        """Return how many events may be claimed now with time left to settle them.
 
-        The first events are always tried: an invocation that tries nothing would go on for ever.
+        The first events are always tried: otherwise Lambda would invoke for ever without progress.
         """
         least = 0 if self._begun else 1
         left = self.left() - self._margin
@@ -84,7 +85,7 @@ class Invocation:
             return least
         need = CAUTION * self._pace.seconds
         if not need:
-            # Nothing is known yet: one event first, and more while only copies are met.
+            # Nothing is known yet: one event first, and more as long as all are copies.
             return self._next
         if consumer.asynchronous:
             return MOST if need <= left else least
@@ -93,9 +94,9 @@ class Invocation:
     def process(
         self, consumer: Consumer, events: Sequence[Any], deliveries: int | None = None
     ) -> list[Outcome]:
-        """Process the events, with leases that end with the process, and learn the time taken.
+        """Process the events, with leases that end with the invocation, and learn the time taken.
 
-        Events that have not begun in time are freed, and come again.
+        Events that have not begun in time are released, and come again.
         """
         self._begun = True
         left = self.left()
@@ -103,7 +104,7 @@ class Invocation:
         if left == inf:
             outcomes = consumer.process(events, deliveries=deliveries, wait=COPY_WAIT)
         else:
-            # Events that are tried although no time is left must not wait for any.
+            # The first events are tried although no time is left: a margin would stop them.
             margin = self._margin if left > self._margin else 0.0
             outcomes = consumer.process(
                 events,
@@ -119,16 +120,18 @@ class Invocation:
         else:
             self._next = min(MOST, 2 * self._next)
         if not any(getattr(one, "in_our_log", False) for one in consumer.observers):
-            # No `to_log` writes these lines. An observer of whole batches counts or keeps them, and
-            # logs none of them.
+            # No `to_log` writes these lines. An observer of whole batches counts or stores
+            # outcomes, and logs none.
             _warn(outcomes, told=any(callable(one) for one in consumer.observers))
         return outcomes
 
 
 def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
-    """Say in the log what was given up, and what must come again unless observers were told.
+    """Log the events that were given up; and those that must come again, unless an observer has
+    them.
 
-    The answer names dead letters to nobody, and what must come again to the queue alone.
+    The answer of the function does not name dead letters, and only SQS reads which events must come
+    again.
     """
     for outcome in outcomes:
         given_up = outcome.status in DEAD_LETTERS and not is_copy(outcome)
@@ -137,9 +140,9 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
 
 
 def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One line for an invocation, at level INFO: how many became what, and why copies are copies.
+    """Log one line for an invocation, at level INFO: the statuses, and the reasons of copies.
 
-    The numbers stand in the record's fields too, for a log in JSON.
+    The record of the log also has the numbers as fields, for a log in JSON.
     """
     told, level = log(), 20
     if told.isEnabledFor(level):

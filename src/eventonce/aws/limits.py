@@ -1,7 +1,6 @@
-"""Limits of SQS, EventBridge and Lambda, as their own documentation gives them, and batches within
-them.
+"""Limits of SQS, EventBridge and Lambda, as AWS documents them, and batches within the limits.
 
-Each name says which service, of what it is a limit, and in which unit.
+Each name says the service, the limited thing and the unit.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 SQS_BATCH_ENTRIES: Final = 10
-"""Messages of one request, whether they are sent, received, deleted or delayed."""
+"""Messages in one request that sends, receives, deletes or delays."""
 
 SQS_BATCH_BYTES: Final = 1 << 20
 """Bytes of all messages in one request, and of one message."""
 
 SQS_WAIT_SECONDS: Final = 20
-"""Seconds that a request for messages may wait for the first one."""
+"""Seconds that a request for messages may wait for the first message."""
 
 SQS_VISIBILITY_SECONDS: Final = 43_200
-"""Seconds that a message can be invisible, counted from when it was received: twelve hours."""
+"""Seconds that a message can be invisible after it was received: twelve hours."""
 
 SQS_GROUP_CHARACTERS: Final = 128
 """Characters of a message group's name, and of a deduplication id."""
@@ -31,8 +30,8 @@ EVENTBRIDGE_BATCH_ENTRIES: Final = 10
 """Entries of one PutEvents request."""
 
 EVENTBRIDGE_BATCH_BYTES: Final = 1_000_000
-"""Bytes of all entries in one request: EventBridge takes one MB, and this is the smaller of the two
-sizes with that name. Until 2026 the limit was 256 KB."""
+"""Bytes of all entries in one request: the limit is "1 MB", of whose two meanings this is the
+smaller. Until 2026 the limit was 256 KB."""
 
 EVENTBRIDGE_ENTRY_BYTES: Final = 1 << 20
 """Bytes of one entry that is put alone."""
@@ -50,7 +49,7 @@ T = TypeVar("T")
 
 
 class Refused(msgspec.Struct, Generic[T], frozen=True):
-    """An entry that the service did not take, and why."""
+    """An entry that the service refused, and the reason."""
 
     entry: T
     code: str
@@ -58,7 +57,7 @@ class Refused(msgspec.Struct, Generic[T], frozen=True):
     again: bool = False
     """Whether the service is at fault, so that sending the entry again may help."""
     unfit: bool = False
-    """Whether the entry itself is at fault: it is never taken, however often it is sent."""
+    """Whether the entry itself is at fault: the service will never take it."""
 
 
 def batches(
@@ -68,7 +67,7 @@ def batches(
     size: Callable[[T], int] = lambda _: 0,
     most_bytes: float = inf,
 ) -> Iterator[list[T]]:
-    """The entries in their order, in batches; an entry over the limit of bytes is a batch alone."""
+    """Yield the entries in order, in batches; an entry over the limit of bytes is a batch alone."""
     batch: list[T] = []
     total = 0
     for entry in entries:

@@ -15,10 +15,10 @@ from eventonce.errors import ConfigError, EventonceError
 
 S3_READ_TIMEOUT: Final = 60.0
 S3_ATTEMPTS: Final = 4
-"""Times a request is sent, and an object that breaks off is asked for again from there."""
+"""Attempts of a request, and attempts to continue an object after its connection broke."""
 BUFFER_BYTES: Final = 1 << 20
 PAGE_OBJECTS: Final = 1_000
-"""Objects that one request lists: S3's own limit."""
+"""Objects that one request lists: the limit of S3."""
 
 
 class Object(NamedTuple):
@@ -29,7 +29,7 @@ class Object(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The objects of a URI, and how they are reached."""
+    """The bucket, the prefix and the access of a URI."""
 
     bucket: str
     prefix: str
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def parse(uri: str) -> Address:
-    """`s3://BUCKET/PREFIX?region=…&endpoint=…&profile=…`."""
+    """Return the address of `s3://BUCKET/PREFIX?region=…&endpoint=…&profile=…`."""
     parts = split(uri)
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc:
         raise ConfigError(
@@ -50,7 +50,7 @@ def parse(uri: str) -> Address:
 
 
 class Bucket:
-    """One bucket, to be read."""
+    """One bucket, for reading."""
 
     def __init__(self, name: str, access: Access = Access()) -> None:  # noqa: B008  frozen
         self.name = name
@@ -58,7 +58,7 @@ class Bucket:
         self._client = Client(make, self._explain)
 
     def objects(self, prefix: str) -> Iterator[Object]:
-        """The objects whose keys begin like this, by key."""
+        """Yield the objects whose keys begin with this prefix, by key."""
         asked: dict[str, Any] = {"Bucket": self.name, "Prefix": prefix, "MaxKeys": PAGE_OBJECTS}
         while True:
             page = self._client.call("list_objects_v2", **asked)
@@ -69,8 +69,8 @@ class Bucket:
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def open(self, key: str) -> IO[bytes]:
-        """The object as a stream. A connection that breaks is made again, and goes on where it
-        broke, unless the object was replaced meanwhile."""
+        """Return the object as a stream. After a broken connection the stream continues at the same
+        byte, unless the object was replaced meanwhile."""
         return cast(
             "IO[bytes]", io.BufferedReader(_Body(self._client, self.name, key), BUFFER_BYTES)
         )
@@ -79,7 +79,7 @@ class Bucket:
         kind, code = errors.kind_of(error), errors.code_of(error)
         place = f"s3://{masked(self.name)}"
         if kind == "absent":
-            return ConfigError(f"{place}: {code}: look at the name and the region")
+            return ConfigError(f"{place}: {code}: check the name and the region")
         if kind == "denied":
             return ConfigError(
                 f"{place}: permission denied. Reading needs s3:ListBucket on the bucket and "
@@ -89,7 +89,7 @@ class Bucket:
 
 
 class _Body(io.RawIOBase):
-    """The bytes of an object, over as many connections as it takes."""
+    """The bytes of an object, over several connections if one breaks."""
 
     def __init__(self, client: Client, bucket: str, key: str) -> None:
         self._client = client

@@ -1,5 +1,5 @@
-"""AWS clients: the one place that makes them, and makes them anew after a fork or when their
-credentials are stale. boto3 adds nothing that is needed here, so a client is botocore's."""
+"""AWS clients: this module alone makes them, and replaces them after a fork or when their
+credentials are stale. They are clients of botocore: nothing of boto3 is needed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError
 
 CONNECT_TIMEOUT: Final = 3.0
-"""Seconds for a connection: beyond that the network is at fault."""
+"""Seconds for a connection: if it takes longer, the network is at fault."""
 
 CONNECTIONS: Final = 50
 """Connections kept open for threads that call at the same time."""
 
 CLIENT_AGE: Final = 5.0
-"""Seconds a client is kept at least: while credentials are refused, not every call makes one."""
+"""Seconds that a client is kept at least, so that refused credentials do not make one each call."""
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How a service is reached; each option may stand in a URI."""
+    """The options to reach a service; a URI may have each of them."""
 
     region: str | None = None
     endpoint: str | None = None
@@ -35,7 +35,7 @@ class Access(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_query(cls, query: str, place: str) -> Access:
-        """The options of a URI's query; ConfigError, about this place, for anything else."""
+        """Return the options of a URI's query; a ConfigError names this place."""
         said = dict(parse_qsl(query, keep_blank_values=True))
         known = cls.__struct_fields__
         unknown = sorted(said.keys() - set(known))
@@ -60,7 +60,7 @@ def connect(
     attempts: int,
     connect_timeout: float = CONNECT_TIMEOUT,
 ) -> Any:
-    """A client of this service; the driver's own error where there can be none."""
+    """Return a client of this service; the driver's own error if that fails."""
     return connected(
         service,
         access,
@@ -78,13 +78,13 @@ def connected(
     attempts: int,
     connect_timeout: float = CONNECT_TIMEOUT,
 ) -> tuple[Any, Any]:
-    """A client of this service, and the session it was made in.
+    """Return a client of this service, and its session.
 
-    Each request is sent so many times at most. Its parameters are not validated: ours always have
-    the same shape, and validation is a fifth of the time a request costs here.
+    A request is sent at most `attempts` times. Its parameters are not validated: they always have
+    the same shape, and validation is a fifth of the time of a request.
     """
     try:
-        import botocore  # noqa: PLC0415  slow to import, and not needed by everybody
+        import botocore  # noqa: PLC0415  slow to import, and not always needed
         from botocore.config import Config  # noqa: PLC0415  likewise
 
         from eventonce.aws.models import Models  # noqa: PLC0415  needs botocore
@@ -99,7 +99,7 @@ def connected(
         parameter_validation=False,
         # An emulator has no host of its own for each bucket.
         s3={"addressing_style": "path"} if access.endpoint else None,
-        # Given whole, since botocore would put a name together for every request.
+        # A complete text: otherwise botocore builds one for every request.
         user_agent=f"eventonce Botocore/{botocore.__version__}",
     )
     session = new_session(access.profile)
@@ -114,20 +114,20 @@ def connected(
 
 
 def new_session(profile: str | None = None) -> Any:
-    """A session of botocore, for one client: several threads must not share one."""
+    """Return a session of botocore for one client: threads must not share a session."""
     from botocore.session import Session  # noqa: PLC0415  see above
 
     return Session(profile=profile)
 
 
 def region_of(session: Any, said: str | None) -> str | None:
-    """The region that is said, or that botocore finds, or that `AWS_REGION` names: botocore does
-    not read it, and Lambda, ECS and other SDKs do."""
+    """Return the given region, or the region that botocore finds, or `AWS_REGION`, which botocore
+    does not read, but Lambda, ECS and other SDKs use."""
     return said or session.get_config_variable("region") or os.environ.get("AWS_REGION")
 
 
 class Client:
-    """A client of one service, made when it is first needed, for many threads and after a fork."""
+    """A client of one service, made when it is first needed; safe in threads and after a fork."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Client:
         explain: Callable[[Exception], EventonceError],
         given: Any = None,
     ) -> None:
-        """`make` connects, once for each client; `explain` gives our error for the driver's;
-        `given` is the user's own client, and is never replaced."""
+        """`make` returns a new client; `explain` turns the driver's error into ours; `given` is
+        the user's own client, and is never replaced."""
         self._make = make
         self._explain = explain
         self._given = given
@@ -149,11 +149,11 @@ class Client:
     def current(self) -> Any:
         """The client to call now."""
         if self._process != os.getpid():
-            # A connection used by two processes would give one the other's answers. The lock is a
-            # new one, too: a thread that the child does not have may have locked the old one.
+            # Two processes on one connection would get each other's answers. The lock is replaced
+            # too: a thread of the parent may have held it during the fork.
             self._client, self._lock, self._process = None, threading.Lock(), os.getpid()
             if self._given is not None:
-                # The client stays usable: what is closed are the connections it had open.
+                # The client stays usable: only its open connections are closed.
                 self._given.close()
         if self._given is not None:
             return self._given
@@ -168,7 +168,7 @@ class Client:
             return self._client
 
     def call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
-        """One request; its errors as ours, with the driver's as the cause."""
+        """Send one request; raise our error, with the driver's error as its cause."""
         client = self.current
         try:
             answer: dict[str, Any] = getattr(client, operation)(**asked)
@@ -178,13 +178,13 @@ class Client:
         return answer
 
     def close(self) -> None:
-        """Close the connections of a client of our own; the next call makes another."""
+        """Close a client that this object made; the next call makes another."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
     def _doubt(self, client: Any, error: Exception) -> None:
-        """Forget a client whose credentials were read from a file long ago, or not found."""
+        """Drop the client if its credentials are stale, so that the next call reads them anew."""
         if errors.kind_of(error) not in errors.STALE:
             return
         with self._lock:

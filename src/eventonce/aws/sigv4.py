@@ -1,4 +1,4 @@
-"""Signature Version 4: the headers that prove to AWS who sends a request."""
+"""Signature Version 4: the headers that authenticate a request to AWS."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def signed(
     scope: tuple[str, str],
     at: float,
 ) -> dict[str, str]:
-    """The headers of a POST to `/`, with its date, session token and signature.
+    """Return the headers of a POST to `/` with its date, session token and signature.
 
-    The names are in lower case, and `host` is one of them. `scope` is the region and the service,
-    `at` the seconds since the epoch.
+    The names of `headers` are in lower case and include `host`. `scope` is the region and the
+    service, `at` the seconds since the epoch.
     """
     instant = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
     region, service = scope
@@ -54,7 +54,7 @@ def signed(
 
 @lru_cache(8)
 def _signing_key(secret: str, day: str, region: str, service: str) -> bytes:
-    """The key of one day; several are kept, for two services on both sides of midnight."""
+    """Return the signing key of one day; several are cached, for two services around midnight."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")

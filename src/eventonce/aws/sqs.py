@@ -1,4 +1,4 @@
-"""SQS: one queue, by its name or its URL, and four verbs: receive, delete, delay, send."""
+"""SQS: one queue, by its name or its URL, with the verbs receive, delete, delay and send."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from eventonce.core.masking import masked, split
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 
 SQS_READ_TIMEOUT: Final = SQS_WAIT_SECONDS + 5.0
-"""Seconds for an answer: the longest wait for a message, and some for the way."""
+"""Seconds to wait for an answer: the longest wait for a message, and some for the network."""
 
 SQS_ATTEMPTS: Final = 2
-"""Times a request is sent before the caller is told: a worker polls again anyway, and must know
-soon that it should do so more slowly."""
+"""Attempts of one request before the error is raised: a worker polls again anyway, and must know
+soon that it should poll more slowly."""
 
 SQS_UNFIT: Final = frozenset(
     ("BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue")
 )
-"""The refusals that are about the message itself, as they end: some come with a prefix."""
+"""The last parts of error codes that are about the message itself; some codes have a prefix."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _AMAZONS: Final = re.compile(
@@ -48,11 +48,11 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The address of a queue: everything a URI can say."""
+    """The address of a queue: all parts of its URI."""
 
     name: str
     url: str = ""
-    """Empty where only the name is known: the service is asked."""
+    """The URL; empty if only the name is known: then SQS is asked for it."""
     region: str | None = None
     endpoint: str | None = None
     profile: str | None = None
@@ -64,7 +64,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """The account of the queue: only a URL has it."""
+        """The account of the queue; empty without a URL."""
         path = urlsplit(self.url).path.split("/")
         return path[-2] if len(path) > 2 else ""
 
@@ -74,7 +74,8 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse(uri: str) -> Address:
-    """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL with the same options."""
+    """Return the address of `sqs://NAME?region=…&endpoint=…&profile=…`, or of the queue's URL with
+    the same options."""
     parts = split(uri)
     if parts.scheme not in ("sqs", "http", "https") or "@" in parts.netloc or not parts.netloc:
         raise ConfigError(
@@ -101,8 +102,8 @@ def parse(uri: str) -> Address:
 
 
 def same(one: Address, other: Address) -> bool:
-    """Whether both are one queue, as far as they say: an option that only one of them has does not
-    tell them apart, since the other may mean the same."""
+    """Whether both may be the same queue: an option that only one address has is not compared,
+    because the default of the other may be the same."""
     said = zip(_where(one), _where(other), strict=True)
     return one.name == other.name and all(ours == its for ours, its in said if ours and its)
 
@@ -113,7 +114,7 @@ def _where(address: Address) -> tuple[str, ...]:
 
 
 def uri_of_arn(arn: str) -> str:
-    """The URL of the queue with this ARN."""
+    """Return the URL of the queue with this ARN."""
     parts = arn.split(":")
     if len(parts) != 6 or parts[2] != "sqs":
         raise ConfigError(f"{arn!r} is not the ARN of a queue")
@@ -127,15 +128,16 @@ class Entry(msgspec.Struct, frozen=True):
 
     body: str
     attributes: Mapping[str, str] = _NONE
-    """Text attributes; an empty value is left out, for SQS refuses it."""
+    """Text attributes; an empty value is left out, because SQS refuses it."""
     group: str = ""
     """The message group: needed on a FIFO queue, for fairness on others."""
     deduplication: str = ""
-    """On a FIFO queue: the same again within five minutes is accepted and not delivered."""
+    """The deduplication id on a FIFO queue: SQS accepts a second message with the same id within
+    five minutes, and does not deliver it."""
 
     @property
     def size(self) -> int:
-        """Bytes as SQS counts them: the body, and each attribute's name, type and value."""
+        """The bytes as SQS counts them: the body, and each attribute's name, type and value."""
         attributes = sum(
             len(name.encode()) + len("String") + len(value.encode())
             for name, value in self.attributes.items()
@@ -143,7 +145,7 @@ class Entry(msgspec.Struct, frozen=True):
         return len(self.body.encode("utf-8", "surrogatepass")) + attributes
 
     def request(self, number: int) -> dict[str, Any]:
-        """The entry as the request says it."""
+        """Return the entry in the form of a request."""
         said: dict[str, Any] = {"Id": str(number), "MessageBody": self.body}
         if self.attributes:
             said["MessageAttributes"] = {
@@ -159,7 +161,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Queue:
-    """One SQS queue. Safe in many threads, and after a fork."""
+    """One SQS queue; safe in threads and after a fork."""
 
     def __init__(self, address: Address, client: Any = None, *, awaited: bool = True) -> None:
         self.name = address.name
@@ -168,7 +170,7 @@ class Queue:
         self._url = address.url
 
         def make() -> Any:
-            # It loads a client of HTTP, and whoever only reads a URI needs none.
+            # Imported here: it loads an HTTP client, which reading a URI does not need.
             from eventonce.aws.sqs_client import connect_sqs  # noqa: PLC0415
 
             return connect_sqs(address.access, read_timeout=SQS_READ_TIMEOUT, attempts=SQS_ATTEMPTS)
@@ -178,10 +180,11 @@ class Queue:
 
     @classmethod
     def from_uri(cls, uri: str, client: Any = None, *, awaited: bool = True) -> Queue:
-        """`sqs://NAME?region=…&endpoint=…&profile=…`, or the queue's URL; asks nobody yet.
+        """Return the queue of `sqs://NAME?region=…&endpoint=…&profile=…`, or of the queue's URL;
+        sends no request yet.
 
-        A queue that is not there is `SourceUnavailable` while it is `awaited`, as a worker does;
-        otherwise it is a `ConfigError`.
+        A missing queue is `SourceUnavailable` if it is `awaited`, as by a worker; otherwise it is a
+        `ConfigError`.
         """
         return cls(parse(uri), client, awaited=awaited)
 
@@ -190,12 +193,12 @@ class Queue:
 
     @property
     def client(self) -> Any:
-        """The client to call now: yours if you gave one."""
+        """The client in use: yours if you gave one."""
         return self._client.current
 
     @property
     def url(self) -> str:
-        """The queue's URL; the service is asked once, where only the name was given."""
+        """The queue's URL; SQS is asked once, if only the name was given."""
         if not self._url:
             answer = self._called("get_queue_url", QueueName=self.name)
             if not answer.get("QueueUrl"):
@@ -211,11 +214,10 @@ class Queue:
         attributes: Sequence[str] | None = None,
         sent: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
-        """Up to ten messages as the service gives them, waiting so many seconds for the first.
+        """Return up to ten messages in the form of SQS, after up to `wait` seconds for the first.
 
-        With all that is known of them, the sender's attributes too; or, where that is too much,
-        with no more than the system attributes named, and of the attributes `sent` with a message
-        those.
+        Messages have all their attributes; or, if `attributes` is given, only these system
+        attributes, and those of `sent` that the sender set.
         """
         asked: dict[str, Any] = {
             "MaxNumberOfMessages": max(1, min(most, SQS_BATCH_ENTRIES)),
@@ -230,19 +232,19 @@ class Queue:
             asked["VisibilityTimeout"] = _bounded(visibility)
         answer = self._called("receive_message", QueueUrl=self.url, **asked)
         messages: list[dict[str, Any]] = answer.get("Messages") or []
-        # An empty queue's answer is empty, too.
+        # The answer of an empty queue has no messages either, but is not a page.
         page = not messages and errors.is_page(answer)
         if page or not all(isinstance(it.get(name), str) for it in messages for name in _MESSAGE):
             raise errors.strange("receive_message", self)
         return messages
 
     def delete(self, receipts: Sequence[str]) -> list[str]:
-        """Delete these messages; answers the receipts that were refused."""
+        """Delete these messages; return the receipts that were refused."""
         entries = [{"ReceiptHandle": receipt} for receipt in receipts]
         return self._refused("delete_message_batch", entries)
 
     def delay(self, receipts: Sequence[tuple[str, float]]) -> list[str]:
-        """Show each of these messages again after so many seconds; answers those refused."""
+        """Make each message visible after its seconds; return the receipts that were refused."""
         entries = [
             {"ReceiptHandle": receipt, "VisibilityTimeout": _bounded(seconds)}
             for receipt, seconds in receipts
@@ -250,9 +252,9 @@ class Queue:
         return self._refused("change_message_visibility_batch", entries)
 
     def send(self, entries: Iterable[Entry]) -> list[Refused[Entry]]:
-        """Send all of them, in their order; answers what was refused.
+        """Send all entries in order; return the refused ones.
 
-        On `SourceUnavailable` some may have been sent: sending again may make copies.
+        After `SourceUnavailable`, some may have been sent: sending again may make copies.
         """
         refused: list[Refused[Entry]] = []
         for batch in batches(
@@ -262,7 +264,7 @@ class Queue:
         return refused
 
     def in_flight(self) -> int:
-        """About how many messages somebody has received, and neither deleted nor given back."""
+        """Return the approximate number of messages in flight: received, and not yet deleted."""
         names = ["ApproximateNumberOfMessagesNotVisible"]
         answer = self._called("get_queue_attributes", QueueUrl=self.url, AttributeNames=names)
         told = (answer.get("Attributes") or {}).get(names[0], "")
@@ -271,7 +273,7 @@ class Queue:
         return int(told)
 
     def close(self) -> None:
-        """Close connections, where the client is our own."""
+        """Close the connections, unless the client is yours."""
         self._client.close()
 
     def _refused(self, operation: str, entries: Sequence[dict[str, Any]]) -> list[str]:
@@ -293,7 +295,7 @@ class Queue:
         except (ConfigError, SourceUnavailable):
             raise
         except EventonceError as error:
-            # Refused as a whole for what stands in one of them: which one, they show alone.
+            # One message makes SQS refuse the whole request: sending each alone finds it.
             if len(batch) > 1:
                 return [refused for entry in batch for refused in self._sent([entry])]
             code = errors.code_of(error.__cause__ or error)
@@ -311,13 +313,13 @@ class Queue:
             return self._client.call(operation, **asked)
         except EventonceError as error:
             if errors.kind_of(error.__cause__ or error) == "absent":
-                # Its URL may be out of date: the queue may be made again elsewhere.
+                # The URL may be out of date: the queue may be created again in another account.
                 self._url = self._address.url
             raise
 
 
 def _not_sent(entry: Entry, failed: dict[str, Any] | None) -> Refused[Entry]:
-    """A message without a receipt was not sent, whatever else the answer says."""
+    """Return the refusal of an entry that the answer gives no message id for."""
     if failed is None:
         return Refused(entry, "NoReceipt", "the answer has no MessageId for it", again=True)
     code, again = str(failed.get("Code", "")), not failed.get("SenderFault", False)

@@ -1,5 +1,5 @@
-"""An SQS batch in Lambda: its records by FIFO groups, the partial batch response, and when a record
-comes again. Loads a client only where a handler wants a time of its own."""
+"""An SQS batch in Lambda: its records by FIFO groups, the partial batch response, and the delay of
+records. A client is loaded only after a handler raised `Retry(after=…)`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NO_TIME: Final = Outcome(None, "failed", "not tried: no time was left before Lam
 
 VISIBILITY_SECONDS: Final = 5.0
 """Seconds of the invocation that must be left to change a message's visibility: a connection takes
-three at most, and a batch that is settled must not be lost to a pause."""
+at most three, and the answer of a settled batch must not be lost."""
 
 
 def sqs_records(event: Any) -> Sequence[Record] | None:
-    """The records of an SQS batch; a pipe sends them as a bare list."""
+    """Return the records of an SQS batch; None for another event. A pipe sends a bare list."""
     records = event.get("Records") if isinstance(event, Mapping) else event or None
     if isinstance(records, list) and all(
         isinstance(record, Mapping)
@@ -42,10 +42,10 @@ def sqs_records(event: Any) -> Sequence[Record] | None:
 def process_batch(
     consumer: Consumer, records: Sequence[Record], invocation: Invocation, *, attempts: int | None
 ) -> list[Outcome]:
-    """One outcome per record.
+    """Return one outcome for each record.
 
-    Records of one FIFO group are processed one after the other, and once one of them is not
-    settled, those behind it are not tried: their order would be lost.
+    Records of one FIFO group are processed in order. After a record that is not settled, the later
+    records of its group are not tried: their order would be lost.
     """
     outcomes = {id(record): NO_TIME for record in records}
     groups = Groups(records, _group)
@@ -61,14 +61,14 @@ def process_batch(
 
 
 def batch_response(records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """A partial batch response: exactly the records that must come again."""
+    """Return the partial batch response: exactly the records that must come again."""
     pairs = zip(records, outcomes, strict=True)
     again = [record["messageId"] for record, outcome in pairs if not outcome.ack]
     return {"batchItemFailures": [{"itemIdentifier": name} for name in again]}
 
 
 def _group(record: Record) -> str:
-    """The FIFO group; a standard queue has groups too, but only to share its turns among them."""
+    """Return the FIFO group; empty for a standard queue, whose groups are only for fairness."""
     arn, attributes = record.get("eventSourceARN"), record.get("attributes")
     if not isinstance(attributes, Mapping) or (isinstance(arn, str) and not arn.endswith(".fifo")):
         return ""
@@ -82,9 +82,9 @@ class Visibility:
         self._queues: dict[str, Queue] = {}
 
     def change(self, records: Sequence[Record], outcomes: Sequence[Outcome], left: float) -> None:
-        """Delay the records whose handler raised `Retry(after=…)`, with those behind each in its
-        group; where that cannot be done, they come when the queue's own visibility timeout ends.
-        `left` are the seconds of the invocation."""
+        """Delay the records whose handler raised `Retry(after=…)`, and the later records of their
+        FIFO groups. If that fails, they come again when the queue's visibility timeout ends. `left`
+        are the seconds that are left of the invocation."""
         delays: dict[str, list[tuple[str, float]]] = {}
         groups: dict[str, float] = {}
         for record, outcome in zip(records, outcomes, strict=True):
@@ -104,14 +104,14 @@ class Visibility:
     def _delay(self, arn: str, asked: Sequence[tuple[str, float]], left: float) -> None:
         try:
             if left < VISIBILITY_SECONDS:
-                raise EventonceError("too little of the invocation is left to ask for it")
+                raise EventonceError("too little of the invocation is left for the request")
             refused = len(self._queue(arn).delay(asked))
             why = "the queue refused it"
         except EventonceError as error:
             refused, why = len(asked), str(error)
         if refused:
             log().warning(
-                "Retry(after=…) is not kept for %d records of %s, which come again when the "
+                "Retry(after=…) has no effect for %d records of %s, which come again when the "
                 "queue's own visibility timeout ends: %s",
                 refused,
                 arn,
@@ -120,7 +120,7 @@ class Visibility:
 
     def _queue(self, arn: str) -> Queue:
         if arn not in self._queues:
-            from eventonce.aws.sqs import Queue, uri_of_arn  # noqa: PLC0415  for those who need it
+            from eventonce.aws.sqs import Queue, uri_of_arn  # noqa: PLC0415  seldom needed
 
             self._queues[arn] = Queue.from_uri(uri_of_arn(arn))
         return self._queues[arn]

@@ -1,4 +1,4 @@
-"""SQS for `direct`: how its operations are written and read, and which client `sqs` calls."""
+"""The client that `sqs` uses: the encoding of SQS for `direct`, or botocore."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from eventonce.aws.direct import Service, ServiceClient, endpoint_as_found, endp
 from eventonce.aws.sessions import CONNECT_TIMEOUT, Access, connected
 
 _HEADERS: Final = {"x-amzn-query-mode": "true"}
-"""Errors then come with the codes that they had before SQS spoke JSON, as with botocore."""
+"""The header that asks for the error codes of the old query protocol, as botocore does."""
 
 
 def connect_sqs(access: Access, *, read_timeout: float, attempts: int) -> Any:
-    """A client: our own, or botocore's where requests need more than ours does for them."""
+    """Return our own client; botocore's if the requests need more than ours can do."""
     endpoint = endpoint_of("sqs", access)
     client = None
     if endpoint is None:
@@ -40,7 +40,7 @@ def _encoded(asked: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(asked)
     except UnicodeEncodeError:
-        # Half of a character, which SQS refuses by itself.
+        # A lone surrogate, which SQS then refuses.
         return json.dumps(asked).encode()
 
 
@@ -54,19 +54,19 @@ def _answer(_: str, body: bytes) -> dict[str, Any]:
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
-    """The answer; TypeError, as botocore's parser has it, where the body is none of SQS'. Taken for
-    an answer without messages, a proxy's text would be an empty queue."""
+    """Return the answer; TypeError, as in botocore's parser, if the body is not from SQS. Otherwise
+    the page of a proxy would look like an empty queue."""
     if not body:
         return {}
     found: Any = None
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        # Half of a character in a message, which an emulator may have taken.
+        # A lone surrogate in a message, which an emulator may have accepted.
         with suppress(ValueError, RecursionError):
             found = json.loads(body)
     if not isinstance(found, dict):
-        raise TypeError("the body of the answer is no object of JSON")
+        raise TypeError("the body of the answer is not a JSON object")
     return found
 
 

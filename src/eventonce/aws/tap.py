@@ -1,7 +1,7 @@
-"""The tap of a function: what it is invoked with, one line each, in its own log.
+"""The tap of a Lambda function: a line in its log for each event that it is invoked with.
 
-The log is the one place that a function can write to without rights, without a request and without
-losing what is written when Lambda stops it; `eventonce capture --log-group` collects the lines.
+A function can write to its log without permissions and without a request, and a line stays when
+Lambda stops the process; `eventonce capture --log-group` collects the lines.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eventonce.envelope.carriers import queue_of, receives_of
 from eventonce.log import log
 
 LINE_BYTES: Final = 256_000
-"""Bytes of a line: CloudWatch Logs cuts what is longer."""
+"""The most bytes of a line: CloudWatch Logs cuts longer lines."""
 
 
 def of_record(record: Mapping[str, Any]) -> Arrived:
-    """A message of an SQS batch."""
+    """Return the arrival of a message of an SQS batch."""
     channel, receives = queue_of(record) or "sqs:", receives_of(record) or 1
     return Arrived(record.get("body", ""), channel, record["messageId"], wall_clock(), receives)
 
 
 def of_invocation(body: Any, context: Any) -> Arrived:
-    """An event of an invocation; Lambda's own retries have the same request id."""
+    """Return the arrival of an invocation's event; Lambda's retries have the same request id."""
     name = getattr(context, "function_name", "") or os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")
     return Arrived(
         body, f"lambda:{name}", str(getattr(context, "aws_request_id", "") or ""), wall_clock()
@@ -35,8 +35,7 @@ def of_invocation(body: Any, context: Any) -> Arrived:
 
 
 def to_log(kept: Callable[[Arrived], Arrived], arrived: Sequence[Arrived]) -> None:
-    """Print the lines, each as it may be `kept`. Whatever goes wrong here must not fail the
-    invocation."""
+    """Print the lines; `kept` redacts each arrival. An error here must not fail the invocation."""
     dropped = 0
     for one in arrived:
         try:
@@ -44,7 +43,7 @@ def to_log(kept: Callable[[Arrived], Arrived], arrived: Sequence[Arrived]) -> No
             if len(line) > LINE_BYTES:
                 dropped += 1
                 continue
-            # In one piece: what other threads print must not stand in the middle of it.
+            # One write: the output of another thread must not split the line.
             sys.stdout.write(line.decode() + "\n")
         except Exception:  # noqa: BLE001  see above
             dropped += 1
