@@ -27,11 +27,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "https": Kind("sqs", "SQSSource", ("visibility", "wait")),
     "http": Kind("sqs", "SQSSource", ("visibility", "wait")),
 }
-"""Adding a source is one file, with a class that takes a URI, and one line here."""
+"""The kinds of sources. A new one needs a file, with a class that takes a URI, and a line here."""
 
 
 def open_source(uri: str, **options: Any) -> Source:
-    """The source of this URI, with the options that it takes. It is not connected to yet;
+    """Return the source of this URI, with the options that it takes; it does not connect yet.
     ConfigError names a fault of the URI."""
     # An unknown scheme gets the error message of a queue, because a queue is the usual source.
     kind = KINDS.get(scheme_of(uri)) or KINDS["sqs"]

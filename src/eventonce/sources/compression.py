@@ -1,6 +1,6 @@
-"""Compressed files: the one place that reads and writes gzip and zstd.
+"""Compressed files: this module alone reads and writes gzip and zstd.
 
-Files are read by their first bytes, whatever their name, and written by the ending of the name.
+The first bytes of a file say how it is read; the ending of its name says how it is written.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import IO, Any, Final, Literal, cast
 from eventonce.errors import ConfigError, EventonceError
 
 PIECE_BYTES: Final = 2_000_000
-"""Bytes given together: about two thousand events, enough to make a transaction cheap, few enough
-that a crash repeats little."""
+"""The most bytes of one piece: about two thousand events, enough to make a transaction cheap, few
+enough that a crash repeats little."""
 
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _GZIP_ONLY: Final = 31
-"""The format that zlib is told to expect: gzip, with the longest window there is."""
+"""The `wbits` of zlib for gzip with the largest window."""
 _LAYERS: Final = 2
-"""How often a file may be compressed: Firehose packs what CloudWatch Logs packed before."""
+"""The most layers of compression: Firehose compresses data that CloudWatch Logs compressed."""
 
 
 class Unreadable(EventonceError):
@@ -32,8 +32,8 @@ class Unreadable(EventonceError):
 
 
 def written(path: Path, mode: Literal["wb", "ab"] = "wb") -> IO[bytes]:
-    """The file, opened to be written; `.gz` and `.zst` are compressed. What is appended to such a
-    file stands behind it as a compressed file of its own, which every reader goes on to."""
+    """Open the file for writing; `.gz` and `.zst` are compressed. Data that is appended to such a
+    file becomes a second compressed stream, which every reader continues with."""
     if path.suffix == ".gz":
         return cast("IO[bytes]", gzip.open(path, mode))
     if path.suffix == ".zst":
@@ -42,8 +42,8 @@ def written(path: Path, mode: Literal["wb", "ab"] = "wb") -> IO[bytes]:
 
 
 def packer(path: Path) -> Callable[[bytes], bytes]:
-    """Makes bytes into what can be appended to the file, each time whole in itself: a crash cuts
-    off no more than the last of them."""
+    """Return a function that compresses bytes for appending to the file. Each result is complete in
+    itself, so that a crash damages only the last one."""
     if path.suffix == ".gz":
         return gzip.compress
     if path.suffix == ".zst":
@@ -52,8 +52,8 @@ def packer(path: Path) -> Callable[[bytes], bytes]:
 
 
 def decompressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The bytes, decompressed where they are compressed, and no more at once than `PIECE_BYTES`;
-    Unreadable where they break off."""
+    """Yield the bytes, decompressed if they are compressed, in pieces of at most `PIECE_BYTES`;
+    Unreadable if the data is cut off."""
     for _ in range(_LAYERS):
         head = next(pieces, b"")
         while head and any(len(head) < len(it) and it.startswith(head) for it in (_GZIP, _ZSTD)):
@@ -80,7 +80,7 @@ def _unpacked(
         data = piece
         while True:
             if unpack.eof:
-                # Files may be put behind each other, with zeros between them.
+                # Compressed files may be concatenated, with zeros between them.
                 data = data.lstrip(b"\0")
                 if not data:
                     break
@@ -99,7 +99,7 @@ def _unpacked(
 
 
 class _Gzip:
-    """zlib's decompressor with the manners of zstd's: it keeps what it has not unpacked yet."""
+    """zlib's decompressor with the interface of zstd's: it keeps input that it has not used yet."""
 
     def __init__(self) -> None:
         self._unpack = zlib.decompressobj(_GZIP_ONLY)

@@ -1,4 +1,4 @@
-"""Captured events in files as a source: each once, at a given rate, and again where it failed."""
+"""Captured events in files as a source: each once, at a given rate, and again if it failed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from eventonce.sources.inputs import Input, Place, inputs
 from eventonce.sources.json_stream import Chunk, Long
 
 EVENT_BYTES: Final = 16 << 20
-"""Bytes of one event that are held in memory: many times the limit of a consumer, whose dead letter
-keeps an event whole. A longer event stays in its file, and is reported."""
+"""The most bytes of one event in memory: many times the limit of a consumer, so that an event over
+that limit becomes a complete dead letter. A longer event stays in its file, and is reported."""
 
 RATE_WAIT: Final = 0.2
-"""Seconds that a receive waits at most for the rate, or for the retry of a failed event."""
+"""The most seconds that a receive waits for the rate, or for the retry of a failed event."""
 
 CATCH_UP: Final = 1.0
-"""Seconds of the rate that may be made up for after a pause: the rate is a limit, and the events
-that an outage of the store held back must not all come at once."""
+"""The most seconds of the rate that are made up for after a pause: the events that an outage of the
+store held back must not all come at once."""
 
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes have been read, and of how many."""
+"""A callback with the number of bytes that have been read, and the number of all bytes."""
 
 
 class FileSource:
@@ -75,13 +75,13 @@ class FileSource:
         return given
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """A file needs no acknowledgement."""
+        """Do nothing: a file needs no acknowledgement."""
 
     def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
         now = time.monotonic()
         with self._lock:
             for one, seconds in deliveries:
-                # A new object, as from a queue: the worker still has this one.
+                # A new object, as from a queue: the worker still holds the old one.
                 again = msgspec.structs.replace(one, times=one.times + 1)
                 heapq.heappush(self._later, (now + seconds, next(self._numbers), again))
 
@@ -105,7 +105,7 @@ class FileSource:
         try:
             bodies.extend(islice(self._events, most))
         except ConfigError as error:
-            # Reported at the end: the events read before it must not be lost with it.
+            # Reported at the end: the events that were read before the error must not be lost.
             self.unread = str(error)
         self._exhausted = len(bodies) < most
         self._next += len(bodies) / self._rate
@@ -124,7 +124,7 @@ class FileSource:
 
 
 class Capture:
-    """The events of some places one after the other, each as its bytes."""
+    """The events of several places, one after the other, each as bytes."""
 
     def __init__(
         self,
@@ -134,8 +134,8 @@ class Capture:
         unread: list[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`unread` is given what cannot be read, and where; without it, that is a ConfigError at
-        the end."""
+        """`unread` collects the inputs that cannot be read, and why; without it, they raise a
+        ConfigError at the end."""
         self._inputs, self.passed_over = inputs(places)
         self._longest = longest
         self._unread = unread
@@ -150,10 +150,10 @@ class Capture:
         return self._before + (0 if self._open is None else self._open.position)
 
     def __iter__(self) -> Generator[bytes, None, None]:
-        """One event's bytes after the other, each whole.
+        """Yield the bytes of each event.
 
-        A file that cannot be read to its end does not stop the others, nor does an event that is
-        too long to hold.
+        A file that cannot be read to its end does not stop the others, and neither does an event
+        that is too long to hold in memory.
         """
         broken: list[str] = []
         self._before = 0
@@ -184,7 +184,7 @@ class Capture:
 
 
 def events_of(chunk: Chunk) -> Iterator[bytes]:
-    """The events of a chunk, each by itself."""
+    """Yield the events of a chunk, with each batch split into its events."""
     for some in chunk.apart():
         for event in some.events:
             if event and not event.isspace():

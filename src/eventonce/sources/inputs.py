@@ -1,6 +1,6 @@
-"""Inputs: the files, folders and S3 prefixes that captures are read from, whatever their format.
+"""Inputs: the files, folders and S3 prefixes that captures are read from, in any format.
 
-`Capture` in `files` gives the events of many; `filter` reads one input after the other.
+`Capture` in `files` yields the events of several inputs; `filter` reads each input by itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Place = Path | str
 STDIN: Final = Path("-")
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst", ".parquet")
-"""The endings of the files of a folder that are read, beside names without an ending, as Firehose
-writes them: a README.txt beside them is no event."""
+"""The endings of the files that are read from a folder, beside names without an ending, which
+Firehose writes. A README.txt, for example, is not read."""
 PROBE: Final = "aws-logs-write-test"
-"""The file by which CloudWatch Logs tries whether it may write an export."""
+"""The file that CloudWatch Logs writes to test its permission to export."""
 
 
 class NoInput(ConfigError):
-    """There is nothing to read, and may be later."""
+    """There is nothing to read yet."""
 
 
 class Input:
@@ -48,16 +48,16 @@ class Input:
 
     @property
     def position(self) -> int:
-        """Bytes that have been read since it was opened."""
+        """The number of bytes that have been read since the input was opened."""
         stream = self._stream
         try:
             return 0 if stream is None or stream.closed else stream.tell()
         except OSError:
-            # A pipe has no position, and its length is not known either.
+            # A pipe has no position and no known length.
             return 0
 
     def chunks(self, longest: int) -> Iterator[Chunk | Long]:
-        """The events, some at a time; OSError or Unreadable where they break off."""
+        """Yield the events, some at a time; OSError or Unreadable if the input breaks off."""
         with self._opened() as stream:
             self._stream = stream
             peek: Any = getattr(stream, "peek", None)
@@ -68,7 +68,7 @@ class Input:
 
 
 def _rows(stream: IO[bytes], name: str) -> Iterator[Chunk]:
-    """The rows of a Parquet file, whose end says where they are: a stream is copied to disk."""
+    """Yield the rows of a Parquet file. Its index is at its end, so a stream is copied to disk."""
     path = Path(name)
     if path.is_file():
         yield from _numbered(path)
@@ -88,8 +88,8 @@ def _numbered(path: Path) -> Iterator[Chunk]:
 
 
 def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
-    """The inputs at these places, by name; and a sentence about files of folders and prefixes that
-    are not read. Hidden files are in neither."""
+    """Return the inputs at these places, by name; and a sentence about files of folders and
+    prefixes that are not read. Hidden files are left out of both."""
     if isinstance(places, str | Path):
         given = type(places).__name__
         raise ConfigError(f'expected a list of captures, such as ["calls.jsonl"], not {given}')
@@ -143,13 +143,13 @@ def _objects(uri: str, found: list[Input], others: list[str]) -> None:
         elif not key.endswith("/"):
             _add(key.removeprefix(prefix), one, name, found, others)
     if len(found) + len(others) == before:
-        raise NoInput(f"s3://{bucket_name}/{prefix}: there is no object of this prefix")
+        raise NoInput(f"s3://{bucket_name}/{prefix}: there is no object with this prefix")
 
 
 def _add(
     name: str, one: Callable[[], Input] | None, shown: str, found: list[Input], others: list[str]
 ) -> None:
-    """Add what is there under this name: to what is read, or to the others."""
+    """Add this file to `found`, or to `others` if it is not read."""
     path = PurePosixPath(name)
     if any(part.startswith(".") for part in path.parts) or path.name == PROBE:
         return
@@ -171,5 +171,5 @@ def _not_read(others: Sequence[str]) -> str:
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     return (
         f"not read: {others[0]}{more}; of a folder only {', '.join(ENDINGS)} and names without an "
-        f"ending are, and no folder behind a link, unless it is named itself"
+        f"ending are read, and no folder behind a link, unless it is named itself"
     )

@@ -1,8 +1,8 @@
-"""JSON events of a stream of bytes, many at once, and from a pipe as soon as they come.
+"""JSON events of a stream of bytes, many at once, and from a pipe as soon as they arrive.
 
-JSON Lines, and what else people capture: an array, a document over many lines, documents one after
-the other without a newline; each plain or compressed. Input that is no JSON is given too,
-each piece by itself with its place: nothing is lost.
+The stream is JSON Lines, an array, a document over many lines, or documents without a newline
+between them; plain or compressed. Input that is not JSON is yielded too, each piece with its place:
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
 _MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
-"""The beginning of a document of many events, up to the array they stand in."""
+"""The beginning of a document of many events, up to the array of the events."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
@@ -30,19 +30,19 @@ _NESTED: Final = (
     re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL),
     re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL),
 )
-"""The bytes of an object or array that decide nothing about its end: outside a string, and in one
-that a piece breaks off."""
+"""The bytes of an object or array that say nothing about its end: outside a string, and inside a
+string that a piece cuts off."""
 
 _STRAY: Final = (
     re.compile(rb'(?:[^"{\[\],\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'),
     re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
 )
-"""The same of any other value, of which no part goes beyond its line."""
+"""The same bytes of any other value, which ends with its line."""
 
 
 class Chunk(NamedTuple):
-    """Some events, and the words for the place of each: the first has this number, between two
-    texts."""
+    """Some events, and the place of each: the text `before`, the number of the event from `first`
+    on, and the text `after`."""
 
     before: str
     first: int
@@ -51,15 +51,15 @@ class Chunk(NamedTuple):
 
     @property
     def by_line(self) -> bool:
-        """Whether each of them is a line of the stream."""
+        """Whether each event is a line of the stream."""
         return not self.after
 
     def place(self, at: int) -> str:
-        """The place of this event, as it is written behind the file's name: `:12`, or `[11]`."""
+        """Return the place of this event, to follow the file's name: `:12`, or `[11]`."""
         return f"{self.before}{self.first + at}{self.after}"
 
     def apart(self) -> Iterator[Chunk]:
-        """The same events, each batch among them as the events in it."""
+        """Yield the same events, with each batch split into its events."""
         done = 0
         for at, event in enumerate(self.events):
             found = inside(event)
@@ -71,18 +71,18 @@ class Chunk(NamedTuple):
 
 
 class Long:
-    """An event that is longer than the limit, piece by piece: it may be of any size."""
+    """An event that is longer than the limit, read piece by piece: it may have any size."""
 
     def __init__(
         self, place: str, first: bytes, more: Iterator[bytes], end: Callable[[bytes], int]
     ) -> None:
         self.place = place
         self.left = b""
-        """The bytes behind it, once it was read to its end."""
+        """The bytes after the event, once it was read to its end."""
         self._pieces = self._read(first, more, end)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The pieces that were not given yet; none is kept."""
+        """Return the pieces that were not read yet; no piece is kept."""
         return self._pieces
 
     def _read(
@@ -99,8 +99,8 @@ class Long:
 
 
 def inside(event: bytes) -> list[bytes]:
-    """The events in this one if it is a list or a batch of them; none if it is an event itself."""
-    # A line of a capture or a dead letter is one event, and to know it so costs no parsing.
+    """Return the events of a list or a batch; none if it is itself an event."""
+    # A line of a capture or a dead letter is one event; its beginning shows that without parsing.
     if event.startswith(OWN):
         return []
     found = parts(event)
@@ -109,14 +109,14 @@ def inside(event: bytes) -> list[bytes]:
     try:
         return [it if isinstance(it, bytes) else msgspec.json.encode(it) for it in found]
     except UnicodeEncodeError:
-        # Bytes that are no text, in a record: the batch is given as it is, and refused whole.
+        # Bytes of a record that are not text: the batch stays as it is, and is refused.
         return []
 
 
 def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
-    """The events of a stream in their order, and each that has more bytes than `longest` by itself.
+    """Yield the events of a stream in order; an event of more than `longest` bytes is a `Long`.
 
-    The pieces of such an event that nobody read are passed over when the next is asked for.
+    Pieces of a `Long` that the caller did not read are skipped before the next event.
     """
     pieces = unpacked(stream)
     head = next(pieces, b"")
@@ -132,10 +132,10 @@ def chunks(stream: IO[bytes], longest: int) -> Iterator[Chunk | Long]:
 
 
 def unpacked(stream: IO[bytes]) -> Iterator[bytes]:
-    """The bytes in pieces, none of them empty or longer than `PIECE_BYTES`, and decompressed;
-    Unreadable where they break off.
+    """Yield the decompressed bytes in pieces, none of them empty or longer than `PIECE_BYTES`;
+    Unreadable if they break off.
 
-    Waits only for the next bytes, and not until they fill a piece.
+    Waits only for the next bytes, not until a piece is full.
     """
     try:
         yield from decompressed(iter(lambda: _available(stream), b""))
@@ -144,10 +144,10 @@ def unpacked(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _available(stream: Any) -> bytes:
-    """The bytes that can be had now, up to a piece; waits only for the first of them."""
+    """Return the bytes that are available, up to a piece; waits only for the first byte."""
     # Without buffering (`python -u`) the stream is the file itself, whose `read` does not wait.
     read = getattr(stream, "read1", stream.read)
-    # A pipe that does not block would say that there is nothing, as if that were its end.
+    # A non-blocking pipe without data would look as if it had ended.
     _is_ready(stream, within=None)
     data: bytes = read(PIECE_BYTES) or b""
     while 0 < len(data) < PIECE_BYTES and _is_ready(stream):
@@ -162,12 +162,12 @@ def _is_ready(stream: IO[bytes], within: float | None = 0) -> bool:
     try:
         return bool(select.select([stream], [], [], within)[0])
     except (OSError, ValueError):
-        # Not something the system can wait for: then what was read is what there is.
+        # The system cannot wait for this stream: the bytes that were read are all there are now.
         return False
 
 
 def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
-    """Whether a stream that begins like this is JSON Lines; None where more must be seen."""
+    """Whether a stream that begins like this is JSON Lines; None if more bytes are needed."""
     if head and head != jsontext.BYTE_ORDER_MARK and jsontext.BYTE_ORDER_MARK.startswith(head):
         return ended or None
     text = head.removeprefix(jsontext.BYTE_ORDER_MARK).lstrip()
@@ -178,7 +178,7 @@ def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
     line, newline, more = text.partition(b"\n")
     if (newline or ended) and _is_json(line):
         return True
-    # A document over many lines, several on one, or lines of which the first is broken.
+    # A document over many lines, several documents on one line, or a first line that is broken.
     end = _Value(text).end(text)
     behind = text[end:].lstrip(b" \t\r")[:1]
     if end >= 0 and (behind or ended):
@@ -189,7 +189,7 @@ def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
 
 
 def _is_json(data: bytes) -> bool:
-    """Whether this is one JSON value of those that we accept."""
+    """Whether this is one JSON value that is accepted."""
     try:
         jsontext.check(data)
     except EnvelopeError:
@@ -198,7 +198,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _may_go_on(text: bytes) -> bool:
-    """Whether this may be the beginning of JSON: a pipe must not wait for what cannot come."""
+    """Whether this may be the beginning of JSON: otherwise, waiting for more bytes is in vain."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -246,9 +246,10 @@ def _documents(
 
 
 def _opened(long: Long, head: bytes, longest: int) -> Iterator[Chunk | Long]:
-    """The events of a document that is too long for one event and holds many; else itself.
+    """Yield the events of a document that is longer than the limit and holds many events; otherwise
+    the `Long` itself.
 
-    It is read as a stream, to its end: the limit is each event's.
+    The document is read as a stream, to its end: the limit applies to each event.
     """
     many = _MANY.match(head)
     if many is None or not _is_batch(many[1], head):
@@ -263,7 +264,7 @@ def _opened(long: Long, head: bytes, longest: int) -> Iterator[Chunk | Long]:
 
 
 def _is_batch(name: bytes | None, head: bytes) -> bool:
-    """Whether `envelope` would take it apart too, as far as its beginning shows."""
+    """Whether `envelope` would split it too, by its beginning."""
     match name:
         case b"Records":
             return b'"s3"' not in head
@@ -279,20 +280,20 @@ def _again(data: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Documents:
-    """JSON documents one after the other, cut out of pieces of bytes; of an array its elements."""
+    """JSON documents, cut out of pieces of bytes; of an array, its elements."""
 
     def __init__(self, *, one_list: bool = False) -> None:
-        """`one_list` is for the elements of one array: the bytes behind it are passed over."""
+        """`one_list` is for the elements of one array: the bytes after the array are skipped."""
         self.rest = b""
         """The document that has begun and not ended."""
         self.value: _Value | None = None
-        """Finds the end of that."""
+        """The search for the end of `rest`."""
         self._listed = False
         self._one_list = one_list
         self._ended = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The documents that end in this piece."""
+        """Return the documents that end in this piece."""
         found: list[bytes] = []
         at = 0
         if self.value is not None:
@@ -319,15 +320,15 @@ class _Documents:
         return found
 
     def forget(self) -> None:
-        """Begin anew, as behind the end of a document."""
+        """Reset, as after the end of a document."""
         self.rest, self.value = b"", None
 
 
 class _Value:
-    """The end of one value, found by its brackets and quotes alone: the value may come in pieces,
-    and need not be right.
+    """The search for the end of one value by its brackets and quotes: the value may come in pieces,
+    and need not be valid.
 
-    An object or an array ends behind its closing bracket. Anything else is stray: it ends before a
+    An object or an array ends after its closing bracket. Any other value is stray: it ends before a
     comma, a bracket or a newline.
     """
 
@@ -340,7 +341,7 @@ class _Value:
         self._escaped = False
 
     def end(self, data: bytes, start: int = 0) -> int:
-        """The place of the end; -1 if the value goes on in the next piece."""
+        """Return the place of the end; -1 if the value continues in the next piece."""
         at, size = start, len(data)
         if self._escaped and at < size:
             at, self._escaped = at + 1, False

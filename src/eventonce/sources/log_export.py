@@ -1,6 +1,6 @@
-"""Exports of CloudWatch Logs to S3: on each line a time and a message, which may go on over more
-lines. Each message becomes a line of our own capture that says when it came, unless a tap has
-written it so."""
+"""Exports of CloudWatch Logs to S3: each line has a time and a message, which may continue over
+more lines. Each message becomes a line of our own capture with its time of arrival, unless a tap
+wrote it as such a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
 
 
 def opened(found: Iterator[Chunk | Long], longest: int) -> Iterator[Chunk | Long]:
-    """The same events; of an export its messages."""
+    """Yield the same events; of an export, its messages."""
     first = next(found, None)
     if first is None:
         return
@@ -29,8 +29,7 @@ def opened(found: Iterator[Chunk | Long], longest: int) -> Iterator[Chunk | Long
 
 
 def _messages(lines: Iterable[Chunk | Long], longest: int) -> Iterator[Chunk | Long]:
-    """The messages of these lines, each in the place of its first line; the lines on which it goes
-    on are empty."""
+    """Yield the messages of these lines, each in place of its first line; others are empty."""
     first, held = 1, list[bytes]()
     for chunk in lines:
         if isinstance(chunk, Long):
@@ -41,7 +40,7 @@ def _messages(lines: Iterable[Chunk | Long], longest: int) -> Iterator[Chunk | L
         if not held:
             first = chunk.first
         held += chunk.events
-        # The last message may go on in the next piece.
+        # The last message may continue in the next piece.
         whole = max((at for at, line in enumerate(held) if _STAMP.match(line)), default=0)
         if sum(map(len, held[whole:])) > longest:
             whole = len(held)
@@ -74,7 +73,7 @@ def _instant(stamp: bytes) -> int:
 
 
 def _line(arrived: int, texts: list[bytes]) -> bytes:
-    # A newline in JSON stands between values; in any other text it matters.
+    # A newline in JSON is only between values; in any other text it is content.
     if texts[0].lstrip().startswith(b"{"):
         event = b" ".join(texts).replace(b"\r", b" ")
         tapped = written_line(event)

@@ -1,8 +1,8 @@
-"""Events in Parquet files, through DuckDB: each row is an event, or has one in a column.
+"""Events in Parquet files, through DuckDB: each row is an event, or has an event in a column.
 
-A column `event` (or another of `EVENTS`) has the event as JSON text or as a struct, and `arrived`,
-`channel`, `receives` and `id` beside it tell about its delivery. Without such a column the row
-itself is the event.
+A column `event` (or another of `EVENTS`) has the event as JSON text or as a struct; the columns
+`arrived`, `channel`, `receives` and `id` are about its delivery. Without a column of `EVENTS`, the
+row itself is the event.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from eventonce.sources.compression import Unreadable
 
 MAGIC: Final = b"PAR1"
 EVENTS: Final = ("event", "message", "body", "raw", "value", "payload")
-"""The names of a column that holds whole events, as the first of them stands in the file."""
+"""The names of a column that holds whole events; the first of these names that the file has."""
 BESIDE: Final = ("id", "arrived", "channel", "receives")
-"""The columns that tell about the delivery."""
+"""The columns about the delivery."""
 FORM: Final = ("detail", "detail-type", "detail_type", "topicName", "eventBody", "specversion")
-"""Columns by which a row is an event itself."""
+"""The columns of a row that is itself an event; one suffices."""
 ROWS: Final = 1_000
 MEMORY: Final = "256MB"
 
 
 def duckdb() -> Any:
-    """The module; ConfigError where it is not installed."""
+    """Return the module; ConfigError if it is not installed."""
     try:
         import duckdb as module  # noqa: PLC0415  an extra
     except ImportError:
@@ -38,11 +38,11 @@ def duckdb() -> Any:
 
 
 def rows(path: Path) -> Iterator[list[bytes]]:
-    """The events of a file, some at a time; Unreadable where it is broken or has none."""
+    """Yield the events of a file, some at a time; Unreadable if it is broken or has no events."""
     module = duckdb()
     with module.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
         try:
-            # DuckDB takes the name for a pattern.
+            # DuckDB reads the name as a pattern.
             source, pattern = "read_parquet(?)", [escape(str(path))]
             described = database.execute(f"DESCRIBE FROM {source}", pattern).fetchall()
             columns = {name: str(kind) for name, kind, *_ in described}
@@ -55,8 +55,8 @@ def rows(path: Path) -> Iterator[list[bytes]]:
 
 
 def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
-    """The SQL of five values: the event as text, and what is beside it; and whether the event is
-    put together from columns."""
+    """Return the SQL of five values, the event as text and the columns of `BESIDE`; and whether the
+    event is made from columns."""
     held = next((name for name in EVENTS if name in columns), None)
     if held is not None:
         beside = [_told(name, columns.get(name, "")) for name in BESIDE]
@@ -67,7 +67,7 @@ def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
             f"no column holds events: there are {', '.join(columns)}; name the column with the "
             f"JSON of the event {EVENTS[0]}"
         )
-    # A detail that is kept as text is JSON all the same.
+    # A detail in a text column is JSON too.
     fields = [
         f"{_quoted(name)} := {_quoted(name)}::JSON"
         if name in ("detail", "eventBody") and kind == "VARCHAR"
@@ -80,7 +80,7 @@ def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
 
 
 def _dashed(name: str) -> str:
-    """A field of an EventBridge event, where a lake writes underscores."""
+    """Return the name of an EventBridge field, for a column that has underscores instead."""
     return {"detail_type": "detail-type", "replay_name": "replay-name"}.get(name, name)
 
 
@@ -112,7 +112,7 @@ def _line(
     *,
     packed: bool,
 ) -> bytes:
-    """The event, in a line of our own capture where something is told beside it."""
+    """Return the event; as a line of our own capture if the row has data about its delivery."""
     text = (event or "").encode("utf-8", "surrogatepass")
     if packed:
         text = _without_nulls(text)
@@ -125,7 +125,7 @@ def _line(
 
 
 def _without_nulls(text: bytes) -> bytes:
-    """The JSON without the fields that a struct has and this event has not."""
+    """Return the JSON without null fields: a struct has all fields, also those of other events."""
     if b"null" not in text:
         return text
     try:

@@ -1,4 +1,4 @@
-"""An SQS queue as a source: its messages, and their visibility as the worker's hold on them."""
+"""An SQS queue as a source of a worker: its messages, and the renewal of their visibility."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from eventonce.envelope.tracing import W3C, XRAY_ATTRIBUTE, of_message
 from eventonce.errors import ConfigError
 
 VISIBILITY: Final = 60.0
-"""Seconds a dead worker's messages stay invisible: as long as the usual lease, which must end too
-before another can take over."""
+"""Seconds that a dead worker's messages stay invisible: as long as the usual lease, which must end
+too before another worker can take over."""
 
 SHORTEST_VISIBILITY: Final = 2.0
-"""Seconds: SQS counts whole ones, and a renewal must have its time."""
+"""The fewest seconds: SQS counts whole seconds, and a renewal needs time."""
 
 RECEIVE_WAIT: Final = 5.0
-"""Seconds a request waits for a message: one that is cut off may have been given messages, so that
-a worker ends no sooner than its requests do."""
+"""Seconds that a request waits for a message. A worker waits for its request before it ends: a
+request that was cut off may have received messages."""
 
 MARGIN: Final = 5.0
-"""Seconds between the end of all visibility, as we count them and as SQS does."""
+"""Seconds by which our count of the longest visibility ends before that of SQS."""
 
 log = logging.getLogger("eventonce.worker")
 
 
 class SQSSource:
-    """Receives by long polling; the same queue may have many such sources."""
+    """A source that receives by long polling; a queue may have many such sources."""
 
     ended = False
 
@@ -51,7 +51,7 @@ class SQSSource:
         self._queue = queue
         self._wait = int(wait)
         self._answered = False
-        # A group on a queue that is not FIFO is for fairness, and has no order.
+        # A group on a standard queue is for fairness, and has no order.
         groups = ("MessageGroupId",) if queue.fifo else ()
         self._asked = ("ApproximateReceiveCount", XRAY_ATTRIBUTE, *groups)
 
@@ -59,7 +59,7 @@ class SQSSource:
         return str(self._queue)
 
     def receive(self, most: int) -> list[Delivery]:
-        # The first does not wait: whether the queue is there shall be known soon.
+        # The first request does not wait, to find out soon whether the queue exists.
         wait = self._wait if self._answered else 0
         messages = self._queue.receive(most, wait, int(self.hold), self._asked, W3C)
         self._answered = True
@@ -74,28 +74,28 @@ class SQSSource:
     def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
         now = time.monotonic()
         asked = [
-            # Rounded up: what is asked for too early was asked for in vain.
+            # Rounded up: a message that came back too early would have to be postponed again.
             (one.receipt, min(math.ceil(seconds), _left(one, now)))
             for one, seconds in deliveries
             if _left(one, now) > 0
         ]
         refused = self._queue.delay(asked)
         if refused:
-            log.info("%s: %d messages are no longer ours to hold", self, len(refused))
+            log.info("%s: %d messages could not be postponed", self, len(refused))
 
     def close(self) -> None:
         self._queue.close()
 
 
 def _left(delivery: Delivery, now: float) -> float:
-    """Seconds this message can still be invisible: twelve hours in all, and then SQS shows it."""
+    """Return the seconds that this message can still be invisible: SQS allows twelve hours."""
     return SQS_VISIBILITY_SECONDS - MARGIN - (now - delivery.since)
 
 
 def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:
     known = message.get("Attributes") or {}
     return Delivery(
-        # A body that JSON cannot hold, such as half a surrogate pair, becomes a dead letter, too.
+        # A body that JSON cannot hold, such as a lone surrogate, must become a dead letter.
         message["Body"].encode("utf-8", "surrogatepass"),
         message["ReceiptHandle"],
         message["MessageId"],
