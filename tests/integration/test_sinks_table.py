@@ -123,7 +123,7 @@ def test_an_event_that_the_column_cannot_hold_becomes_a_letter(cluster: Cluster)
     """PostgreSQL's jsonb knows no NUL, which JSON allows."""
     bad, good = process(cluster, "unfit", call(1, text="a\0b"), call(2))
     assert (bad.status, good.status) == ("dead", "done")
-    assert "does not take this event" in bad.reason
+    assert "refuses this event" in bad.reason
     assert len(rows(cluster)) == 1
 
 
@@ -135,7 +135,7 @@ def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Clu
     ) as consumer:
         (outcome,) = consumer.process([event])
     assert outcome.status == "dead"
-    assert "does not take this event" in outcome.reason
+    assert "refuses this event" in outcome.reason
 
 
 def test_a_table_that_may_not_be_written_is_tried_again_and_says_so(cluster: Cluster) -> None:

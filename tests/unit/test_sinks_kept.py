@@ -182,7 +182,7 @@ def test_an_event_that_the_table_does_not_take_becomes_a_letter(
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type UNIQUE, event)")
     first, second = through_table(tmp_path, call(1), call(2))
     assert (first.status, second.status) == ("done", "dead")
-    assert "does not take this event" in second.reason
+    assert "refuses this event" in second.reason
 
 
 def test_a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store(

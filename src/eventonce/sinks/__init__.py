@@ -1,4 +1,4 @@
-"""Sinks: handlers that pass events on, opened from a `[[sink]]` table or used from Python."""
+"""Sinks: handlers that send events on, opened from a `[[sink]]` table or used from Python."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str | UnsetType = UNSET
 
     def __repr__(self) -> str:
-        """Paths and headers are left out: they may be secret, and settings end up in logs."""
+        """Return the sink without its path and headers: they may be secret, and logs show them."""
         return f"Sink(to={masked(self.to)!r}, match={self.match!r})"
 
 
@@ -51,9 +51,9 @@ class Kind(NamedTuple):
     example: str
     fields: tuple[str, ...] = ()
     needs: str = ""
-    """A module that is not always installed, and the extra that brings it, as `module:extra`."""
+    """A module that is not always installed, and the extra that has it, as `module:extra`."""
     local: bool = False
-    """Whether only the machine of the worker can check it, such as a folder."""
+    """Whether only the machine of the worker can check the sink, such as a folder."""
 
 
 _AWS: Final = "botocore:sqs"
@@ -66,23 +66,23 @@ KINDS: Final[Mapping[str, Kind]] = {
     "table": Kind("table", "Table", "table:events"),
     "file": Kind("json_lines", "JSONLines", "file:events.jsonl", local=True),
 }
-"""Adding a sink is one file, with a class that takes a URI, and one line here. Any other sink is
-`module:function`."""
+"""The kinds of sinks. A new sink needs one file, with a class that takes a URI, and one line here.
+Any other sink is `module:function`."""
 
 _FUNCTION: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _FIELDS: Final = ("headers", "timeout", "group", "source")
 
 
 def open_sink(sink: Sink) -> Handler:
-    """The handler of this table; ConfigError names its fault."""
+    """Return the handler of this table; ConfigError names its fault."""
     with _about(sink):
         kind, given = _kind_of(sink)
         return _made(kind, sink.to, given) if kind.module else _function(sink.to)
 
 
 def check_sink(sink: Sink) -> None:
-    """ConfigError as from `open_sink`, without a handler: no code of the user's is run. Folders and
-    extras are not looked for, because only the machine of the worker needs them."""
+    """Raise the ConfigError of `open_sink` without running the user's code. Folders and extras are
+    not checked, because only the machine of the worker needs them."""
     with _about(sink):
         kind, given = _kind_of(sink)
         if not kind.module:
@@ -93,7 +93,7 @@ def check_sink(sink: Sink) -> None:
 
 @contextmanager
 def _about(sink: Sink) -> Iterator[None]:
-    """Errors within name this sink, and end with a list of all kinds."""
+    """Add the name of this sink, and a list of all kinds, to errors within the block."""
     try:
         yield
     except ConfigError as error:
@@ -105,7 +105,7 @@ def _about(sink: Sink) -> Iterator[None]:
 
 
 def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
-    """The kind of the sink, and the fields of its table that are set."""
+    """Return the kind of the sink, and the fields of its table that are set."""
     given = {name: getattr(sink, name) for name in _FIELDS if getattr(sink, name) is not UNSET}
     scheme, _, rest = sink.to.partition(":")
     kind = KINDS.get(scheme) or Kind("", "a function", "")
@@ -127,7 +127,7 @@ def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
 
 
 def _missing(kind: Kind) -> str:
-    """The extra that must be installed first; empty for none."""
+    """Return the extra that must be installed first; empty for none."""
     module, _, extra = kind.needs.partition(":")
     return extra if module and find_spec(module) is None else ""
 
@@ -140,7 +140,7 @@ def _function(path: str) -> Handler:
 
 
 def _look_for(path: str) -> None:
-    """ConfigError if there is no such module; its names are not checked, for that would run it."""
+    """Raise ConfigError if there is no such module; it is not imported: that would run its code."""
     module, _, name = path.partition(":")
     _search_here()
     try:
@@ -150,7 +150,7 @@ def _look_for(path: str) -> None:
     if found is None or not name.isidentifier():
         raise ConfigError(
             f"{masked(path)}: expected MODULE:NAME of a function: "
-            + ("this is no name" if found else "there is no such module")
+            + ("NAME is missing or not a name" if found else "there is no such module")
         )
 
 
@@ -160,11 +160,11 @@ def _search_here() -> None:
 
 
 def imported(path: str) -> Any:
-    """The object of `module:name`, looked up from the working directory too."""
+    """Return the object of `module:name`; modules of the working directory are found too."""
     module, _, name = path.partition(":")
     _search_here()
     if not _FUNCTION.fullmatch(path):
-        # The importer would repeat it, and a misspelt address may hold a secret.
+        # Not imported: the error of the import would repeat the text, which may hold a secret.
         raise ConfigError(f"{masked(path)}: expected MODULE:NAME of a function or a Consumer")
     try:
         return getattr(importlib.import_module(module), name)
@@ -179,7 +179,7 @@ def imported(path: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """The classes of the sinks, imported when first used: each needs other libraries."""
+    """Import the class of a sink when it is first used: each needs other libraries."""
     for kind in KINDS.values():
         if kind.name == name:
             return getattr(importlib.import_module(f"eventonce.sinks.{kind.module}"), name)

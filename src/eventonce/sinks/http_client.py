@@ -1,4 +1,4 @@
-"""HTTP client: one POST over urllib3's kept connections, all of it within one deadline."""
+"""The HTTP client: a POST over urllib3's pool of connections, all of it within one deadline."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ from urllib3.exceptions import HTTPError
 from eventonce.errors import ConfigError
 
 ANSWER_BYTES: Final = 65_536
-"""Bytes of an answer that are read: more than any explanation has. A connection with more is closed
-rather than kept."""
+"""The most bytes of an answer that are read. If the answer has more, its connection is closed."""
 
 CONNECTIONS: Final = 1_000
-"""Connections kept at the most: each thread uses one at a time."""
+"""The most connections in the pool: each thread uses one at a time."""
 
 EXCERPT_CHARACTERS: Final = 200
-"""Characters of an answer that a reason repeats: a sentence or two."""
+"""The most characters of an answer that a reason repeats: a sentence or two."""
 
 SECRET_CHARACTERS: Final = 8
-"""Characters from which on a part of an address or a header may be a secret: shorter ones stand in
-every other sentence."""
+"""The fewest characters of a part of an address or a header that is masked as a secret: shorter
+parts are often ordinary words."""
 
 _GONE: Final = (ConnectionError, RemoteDisconnected, ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""The errors of a kept connection that the server has closed meanwhile."""
+"""The errors of an idle connection that the server has closed meanwhile."""
 
 _URL: Final = re.compile(r"https?://[\x21-\x7e]+")
 
 
 class NoAnswer(Exception):
-    """No answer came in time, or none that is HTTP; the text is the name of the reason."""
+    """No HTTP answer came in time; the text is the name of the error."""
 
 
 class Answer(NamedTuple):
@@ -53,13 +52,13 @@ class Answer(NamedTuple):
 
 
 def parse_url(url: str, complaint: str) -> SplitResult:
-    """The parts of a URL that can be called; ConfigError with this complaint for any other.
+    """Return the parts of a URL; ConfigError with this complaint if it cannot be called.
 
-    The URL is not repeated, since it may contain a secret.
+    The error does not repeat the URL, which may contain a secret.
     """
     try:
         parts = urlsplit(url)
-        # The port is asked for, because it may be no number; the name, because it may be too long.
+        # Both raise ValueError: a port that is not a number, and a name that is too long.
         usable = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
     except ValueError:
         usable = False
@@ -69,8 +68,8 @@ def parse_url(url: str, complaint: str) -> SplitResult:
 
 
 def excerpt(text: str, secrets: Iterable[str]) -> str:
-    """The beginning of a text, on one line and without these secrets: some servers repeat the
-    headers and the path that they were sent."""
+    """Return the beginning of a text, on one line and without these secrets: some servers repeat
+    the headers and the path of a request."""
     for secret in secrets:
         text = text.replace(secret, "***")
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
@@ -79,10 +78,10 @@ def excerpt(text: str, secrets: Iterable[str]) -> str:
 
 
 class HTTPClient:
-    """Posts to one URL. Safe in many threads, and after a fork.
+    """Posts to one URL; safe in threads and after a fork.
 
-    Follows no redirect and uses no proxy. A request is sent once; again only if a kept connection
-    turns out to be closed, which the receiver recognises by the key in the headers.
+    The client follows no redirect and uses no proxy. A request is sent once; again only if an idle
+    connection was closed meanwhile. The receiver recognises the copy by the key in the headers.
     """
 
     def __init__(self, url: SplitResult, timeout: float) -> None:
@@ -95,15 +94,15 @@ class HTTPClient:
         self._process = os.getpid()
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send this and read the answer; NoAnswer if none comes in time."""
+        """Send this body and return the answer; NoAnswer if none comes in time."""
         end = time.monotonic() + self._timeout
         if self._process != os.getpid():
-            # After a fork both processes would read from the same connections.
+            # Replaced after a fork: both processes would read from the same connections.
             self._pool, self._process = self._opened(), os.getpid()
         try:
             return self._posted(body, headers, end)
         except _Closed:
-            # The other kept connections are most likely closed as well.
+            # The other idle connections are probably closed as well.
             self.close()
         try:
             return self._posted(body, headers, end)
@@ -119,7 +118,7 @@ class HTTPClient:
         url, context = self._url, self._context
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         kept: dict[str, Any] = {"maxsize": CONNECTIONS, "target": target}
-        # The port is named, for without one the last part of an IPv6 address is taken for it.
+        # The port is given: without it, the last part of an IPv6 address is read as a port.
         if context is None:
             pool = HTTPConnectionPool(url.hostname or "", url.port or 80, **kept)
             pool.ConnectionCls = _Connection
@@ -149,10 +148,10 @@ class HTTPClient:
 
 
 def _read(response: BaseHTTPResponse) -> bytes:
-    """The answer's body as far as it matters; its connection is kept if that is all of it."""
+    """Return the beginning of the answer's body; the connection is reused if that is all of it."""
     said = b""
     with suppress(HTTPError, OSError):
-        # The status is known by now, whatever becomes of the explanation.
+        # Suppressed: the status, which decides, is known already.
         said = response.read(ANSWER_BYTES)
     if not response.closed:
         response.close()
@@ -161,18 +160,18 @@ def _read(response: BaseHTTPResponse) -> bytes:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first error, which urllib3's own have as their cause or as an argument."""
+    """Return the original error, which urllib3's errors have as their cause or as an argument."""
     inner = error.__cause__ or next((it for it in error.args if isinstance(it, Exception)), None)
     return error if inner is None else _root(inner)
 
 
 class _Closed(Exception):
-    """A kept connection that the server had closed before it answered."""
+    """The server had closed an idle connection before it answered."""
 
 
 class _Connection(HTTPConnection):
-    """A connection with its own target: urllib3 is told another, because it logs the target, and a
-    webhook's path is a secret."""
+    """A connection with its own target: urllib3 gets `/` instead, because it logs the target, and
+    the path of a webhook may be a secret."""
 
     def __init__(self, *args: Any, target: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -213,7 +212,7 @@ class _TLSConnection(_Connection, HTTPSConnection):
 
 
 class _Response(HTTPResponse):
-    """Waits for the answer itself: of the interim ones `http.client` passes over 100 alone."""
+    """A response that skips all interim answers: `http.client` skips only 100."""
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]
@@ -221,8 +220,8 @@ class _Response(HTTPResponse):
 
 
 class _Deadline:
-    """Makes a socket's timeout one for all that is read and sent after it was set, however slowly
-    the bytes drip."""
+    """A socket whose timeout is a deadline for everything that is read and sent after it was set,
+    however slowly the bytes arrive."""
 
     _end = inf
 
@@ -241,7 +240,7 @@ class _Deadline:
             rest = rest[self.send(rest, flags) :]
 
     def _wait(self: Any) -> None:
-        """Let the next call wait for what is left of the time; TimeoutError if nothing is."""
+        """Limit the next call to the time that is left; TimeoutError if none is left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")

@@ -1,4 +1,4 @@
-"""The JSON Lines file: each event is appended as one line, on the disk before it is done."""
+"""The JSON Lines file as a sink: each event is one line, on the disk before the event is done."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MODE: Final = 0o640
-"""Other users may not read events."""
+"""The mode of a new file: other users may not read events."""
 
 
 class JSONLines:
     """Appends each event to a file as a line.
 
-    At least once: a crash between the write and the settlement leaves a line that is written again;
-    `eventonce filter` drops it. Many threads and processes may append to one file on a local disk.
+    At least once: after a crash between the write and the settlement, the line is written again;
+    `eventonce filter` drops the copy. Threads and processes may append to one file on a local disk.
     The file is opened for each line, so it may be moved away at any time.
     """
 
@@ -38,9 +38,9 @@ class JSONLines:
                 f"file:/folder/events.jsonl"
             )
         if self._path.exists() and not self._path.is_file():
-            # Nobody knows whether a pipe or a device has kept a line.
+            # A write to a pipe or a device does not prove that the line is kept.
             raise ConfigError(
-                f"JSONLines: {_masked(text)!r} is a folder or a device, and not a file"
+                f"JSONLines: {_masked(text)!r} is a folder, a pipe or a device, not a file"
             )
         if not self._path.parent.is_dir():
             raise ConfigError(f"JSONLines: there is no folder {_masked(self._path.parent)!r}")
@@ -53,7 +53,7 @@ class JSONLines:
         try:
             with self._turn:
                 if fcntl is not None:
-                    # Other processes wait for this lock.
+                    # The thread lock does not stop other processes; this lock does.
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 _append(descriptor, line)
                 if fcntl is not None:
@@ -66,13 +66,13 @@ class JSONLines:
 
 
 def path_of(to: str) -> Path:
-    """The path of a file, which a URI of `file:` may name."""
+    """Return the path of a file, given as a path or as a `file:` URI."""
     text = to.removeprefix("file:")
     return Path(text.removeprefix("//") if text.startswith("///") else text)
 
 
 def line_of(event: bytes) -> bytes:
-    """The JSON of an event as one line of a file."""
+    """Return the JSON of an event as one line of a file."""
     return event.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
 
 
@@ -81,7 +81,7 @@ def _masked(path: str | Path) -> str:
 
 
 def _append(descriptor: int, line: bytes) -> None:
-    """Write the whole line or none of it; a line that a crash cut off stays on its own."""
+    """Write the whole line or none of it; a line that a crash cut off gets a line end first."""
     size = os.fstat(descriptor).st_size
     if size and _last_byte(descriptor, size) != b"\n":
         line = b"\n" + line
@@ -91,7 +91,7 @@ def _append(descriptor: int, line: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
     except OSError:
         if os.fstat(descriptor).st_size == size + len(line) - len(rest):
-            # A full disk took a part of the line, and nobody without the lock wrote behind it.
+            # A full disk took a part of the line, and nobody wrote after it without the lock.
             os.ftruncate(descriptor, size)
         raise
 
@@ -102,7 +102,7 @@ def _last_byte(descriptor: int, size: int) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the name of a new file to the disk too."""
+    """Flush the folder to the disk, so that the name of a new file survives a crash."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

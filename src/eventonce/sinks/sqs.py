@@ -1,4 +1,4 @@
-"""The SQS queue: the event as a message, on a FIFO queue with its effect id and its group."""
+"""The SQS queue as a sink: the event as a message; on a FIFO queue with its effect id and group."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _GROUPED: Final = frozenset(string.ascii_letters + string.digits + string.punctu
 """The characters that SQS takes in the name of a message group."""
 
 _ESCAPED: Final = {0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
-"""The two characters that JSON takes and SQS does not; inside JSON's strings, where alone they can
-stand, their escapes mean the same."""
+"""The two characters that JSON allows and SQS refuses. They can only be inside JSON strings, where
+their escapes mean the same."""
 
 
 class SQSQueue:
     """Sends each event to a queue; the attribute `effect_id` identifies its effect.
 
-    At least once. On a FIFO queue a copy within five minutes is dropped by the queue, and order is
-    kept within a group: the events of one key, unless `group` is the path of something else, such
-    as `body.conversationId`.
+    At least once. A FIFO queue drops a copy within five minutes, and keeps the order within a
+    group. A group is the events of one key, unless `group` is the path of another field, such as
+    `body.conversationId`.
     """
 
     def __init__(self, uri: str, *, group: str = "", client: Any = None) -> None:
@@ -52,14 +52,14 @@ class SQSQueue:
             deduplication=job.effect_id if self._queue.fifo else "",
         )
         if job.trace and entry.size > SQS_BATCH_BYTES:
-            # To trace must keep no event from its queue.
+            # An event must not fail because of its trace headers.
             entry = replace(entry, attributes={"effect_id": job.effect_id})
         for refused in self._queue.send([entry]):
             said = f"{self._queue}: {refused.code}: {refused.reason}"
             raise Reject(said) if refused.unfit else Retry(said)
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections."""
         self._queue.close()
 
     def _group_of(self, job: Job) -> str:

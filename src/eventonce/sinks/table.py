@@ -1,4 +1,4 @@
-"""The SQL table: a row for each event, written in the transaction that completes it."""
+"""The SQL table as a sink: a row for each event, in the transaction that completes the event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSING: Final = frozenset(("42P01", "42703", "3F000", "42P10"))
 """PostgreSQL's codes for no such table, column or schema, and for no unique `effect_id`."""
 
 _UNFIT: Final = re.compile("no such table|has no column|ON CONFLICT clause does not match")
-"""SQLite's messages for the same; it has no codes for them."""
+"""SQLite's messages for the same errors; SQLite has no codes for them."""
 
 COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
 
@@ -23,17 +23,17 @@ COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
 class Table:
     """Inserts each event into a table of the store's own database.
 
-    Exactly once: the row and the completion commit together or not at all. And once for ever, not
-    only for as long as the rule remembers, because `effect_id` is unique in the table.
-    Needs a PostgreSQL or SQLite store, and a table that you made.
+    Exactly once: the row and the completion commit together or not at all. This holds for ever, not
+    only while the rule remembers, because `effect_id` is unique in the table.
+    The sink needs a PostgreSQL or SQLite store, and a table that you create.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name.removeprefix("table:")
         if not _NAME.fullmatch(self._name):
             raise ConfigError(
-                f"Table: {masked(name)!r} cannot be a table here; letters, digits and _ were "
-                f"expected, with or without a schema, such as events or crm.events"
+                f"Table: {masked(name)!r} is not the name of a table; a name has letters, digits "
+                f"and _, with or without a schema, such as events or crm.events"
             )
         quoted = ".".join(f'"{part}"' for part in self._name.split("."))
         self._insert = (
@@ -45,7 +45,7 @@ class Table:
         """Insert the event; the runner commits."""
         event = job.event
         connection = job.connection
-        # psycopg says with every connection where its server is.
+        # A connection of psycopg has this attribute; one of SQLite does not.
         embedded = not hasattr(connection, "pgconn")
         insert = self._insert if embedded else self._insert.replace("?", "%s")
         row = (job.effect_id, job.key.hex(), event.type, event.raw.decode())
@@ -64,5 +64,5 @@ def _explained(error: Exception, name: str) -> Exception:
             f"({COLUMNS}); names are case-sensitive"
         )
     if str(code)[:2] in ("22", "23") or type(error).__name__ in ("DataError", "IntegrityError"):
-        return Reject(f"table {name} does not take this event: {said}")
+        return Reject(f"table {name} refuses this event: {said}")
     return error

@@ -1,4 +1,4 @@
-"""The HTTP webhook: the event as the body of a POST, whose answer decides about a retry."""
+"""The HTTP webhook as a sink: the event is the body of a POST, whose answer decides on a retry."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from eventonce.sinks.http_client import (
 from eventonce.types import Job
 
 TIMEOUT: Final = 10.0
-"""Seconds from the first byte to the answer's end: a hook that takes longer than this is better
-called again than waited for, and a lease of 60 s allows it."""
+"""Seconds from the first byte to the end of the answer: a webhook that takes longer is better
+called again, and a lease of 60 s leaves time for that."""
 
 AGAIN: Final = frozenset((401, 407, 408, 409, 425, 429))
 """The refusals that are retried, beside all of 5xx: credentials that are being changed, a timeout,
@@ -34,11 +34,11 @@ the same key in progress, too early, too many. Every other answer is final."""
 OURS: Final = frozenset(
     ("connection", "content-length", "host", "idempotency-key", "transfer-encoding")
 )
-"""Headers that cannot be given: they would break the request itself."""
+"""The headers that eventonce sets itself; a user's value would break the request."""
 
 LONGEST_PAUSE: Final = 3600
-"""Seconds that a server may ask us to wait: one answer must not stop its events for days, or a run
-over a capture for ever. A server that is still not ready after an hour asks again."""
+"""The most seconds of a server's `Retry-After`: one answer must not stop events for days, or the
+run over a capture for ever. A server that is not ready after an hour can ask again."""
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -49,9 +49,9 @@ _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 class Webhook:
     """Posts each event to a URL with its effect id as `Idempotency-Key`.
 
-    At least once: the same key again tells the receiver that it is a copy. An answer of 2xx is
-    success. A temporary refusal is retried, after `Retry-After` if the answer has one; any other
-    answer, a redirect too, rejects the event.
+    At least once: the receiver recognises a copy by its key. An answer of 2xx is success. A
+    temporary refusal is retried, after `Retry-After` if the answer has one; any other answer, a
+    redirect too, rejects the event.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Webhook:
         if answer.status in AGAIN or answer.status >= 500:
             raise Retry(said, after=retry_after(answer.headers, time.time()))
         if 300 <= answer.status < 400:
-            said += "; redirects are not followed: let the sink name the address it leads to"
+            said += "; redirects are not followed: set the address of the redirect as the sink"
         raise Reject(said)
 
     def close(self) -> None:
-        """Close kept connections."""
+        """Close idle connections."""
         self._client.close()
 
     def _said(self, answer: Answer) -> str:
@@ -102,10 +102,10 @@ class Webhook:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that `Retry-After` asks for, an hour at the most, written as such or as a date;
-    None if it has none that can be read.
+    """Return the seconds of `Retry-After`, at most an hour, from a number or a date; None if the
+    header is missing or cannot be read.
 
-    A date is the server's, so it is held against the server's own `Date` where there is one.
+    A date is compared with the server's own `Date`, if the answer has one.
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
@@ -126,7 +126,7 @@ def _date(text: str) -> float | None:
 
 
 def _secrets(url: SplitResult, headers: Mapping[str, str]) -> list[str]:
-    """The texts that no reason may repeat although the server did, the longest first."""
+    """Return the texts that a reason must not repeat, the longest first."""
     paths = [url.path, unquote(url.path)]
     queries = [url.query, *(value for _, value in parse_qsl(url.query))]
     whole = [*paths, *queries, *headers.values()]
@@ -138,7 +138,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             # The value is not repeated: it may be a secret.
-            raise ConfigError(f"Webhook: header {name!r} cannot be sent: look at its characters")
+            raise ConfigError(f"Webhook: header {name!r} cannot be sent: check its characters")
         if name.lower() in OURS:
-            raise ConfigError(f"Webhook: header {name!r} is eventonce's own to set")
+            raise ConfigError(f"Webhook: header {name!r} is set by eventonce: remove it")
     return {name.lower(): value for name, value in headers.items()}
