@@ -595,7 +595,7 @@ def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -
 def test_a_bus_that_is_not_there_is_missing(doctor: Doctor, run: Run, account: Account) -> None:
     ((what, fix),) = doctor.faults("--bus", "default", "--bus", "nope")
     assert what == "the bus nope does not exist"
-    assert "look at its name" in fix
+    assert "check its name" in fix
     Path("eventonce.toml").write_text(f'store = "{account.store}"\n')
     here = ("--bus", "nope", "--region", REGION, "--endpoint", account.endpoint)
     alone = run("doctor", *here)
@@ -690,7 +690,7 @@ def test_without_a_region_that_is_the_fault(
     said = doctor.run("doctor", "--queue", "calls", "--endpoint", doctor.account.endpoint).out
     assert said.partition("\n")[0].endswith(", region not known")
     assert said.count("FAILED") == 1
-    assert "Name the region" in said
+    assert "Set the region" in said
 
 
 def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(

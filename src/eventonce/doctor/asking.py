@@ -1,5 +1,5 @@
-"""Questions to AWS. A question without an answer is a finding, "not checked": a missing right hides
-no fault."""
+"""Questions to AWS. A question without an answer becomes a finding, "not checked", so that a
+missing permission does not hide a fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS: Final = {
     "lambda": ("Marker", "NextMarker"),
     "sns": ("NextToken", "NextToken"),
 }
-"""How a service calls the next page, in a request and in an answer."""
+"""The names of the token of the next page, in a request and in an answer, by service."""
 
 Answer = dict[str, Any]
 
@@ -38,13 +38,13 @@ class Asked:
         self._clients: dict[str, Any] = {}
 
     def unchecked(self, area: str, what: str) -> None:
-        """Say that nothing is known of this."""
+        """Add a finding that this could not be checked."""
         self.unseen.append((area, Finding(what, unchecked=True)))
 
     def missing(self, area: str, what: str) -> None:
-        """Say that this does not exist."""
+        """Add a finding that this does not exist."""
         fix = (
-            "look at its name, region and account, and at the right to see it; or create it: "
+            "check its name, region and account, and the permission to see it; or create it: "
             "eventonce infra apply"
         )
         self.unseen.append((area, Finding(f"{what} does not exist", fix, missing=True)))
@@ -60,8 +60,8 @@ class Asked:
         absent: Answer | None = None,
         **asked: Any,
     ) -> Answer:
-        """The answer; empty, with a finding about `what`, if there is none, or none that has this
-        field. `absent` answers for a thing that does not exist, and need not."""
+        """Return the answer. If there is none, or it lacks the field `has`, return an empty one and
+        add a finding about `what`. `absent` is the answer for a thing that need not exist."""
         try:
             answer: Answer = getattr(self.client(service), operation)(**asked)
         except EventonceError:
@@ -69,7 +69,7 @@ class Asked:
         except Exception as error:  # noqa: BLE001  every other failure is a finding
             if absent is not None and errors.kind_of(error) == "absent":
                 return absent
-            # As a policy names it: get_queue_url is sqs:GetQueueUrl.
+            # The name of the action in a policy: get_queue_url is sqs:GetQueueUrl.
             action = f"{service}:{operation.title().replace('_', '')}"
             self._unanswered(area, action, what, error)
             return {}
@@ -81,7 +81,7 @@ class Asked:
     def pages(
         self, area: str, service: str, operation: str, field: str, what: str, **asked: Any
     ) -> list[Any]:
-        """The entries of this field on all pages."""
+        """Return the entries of this field on all pages."""
         theirs, ours = TOKENS[service]
         found: list[Any] = []
         while True:
@@ -92,16 +92,16 @@ class Asked:
             asked[theirs] = answer[ours]
 
     def client(self, service: str) -> Any:
-        """The client of this service."""
+        """Return the client of this service."""
         if service not in self._clients:
             limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
             self._clients[service] = connect(service, self._access, **limits)
         return self._clients[service]
 
     def region(self) -> str:
-        """The region that is asked; empty if there is none."""
+        """Return the region of the requests; empty if there is none."""
         try:
-            # STS would have one for all the world.
+            # Not of STS, which may be global.
             return str(self.client("sqs").meta.region_name)
         except Exception:  # noqa: BLE001  every question says why there is no client
             return ""

@@ -1,4 +1,4 @@
-"""The checks of the buses: EventBridge's rules and their targets, and what the queue admits."""
+"""The checks of the buses: EventBridge's rules, their targets, and the policy of the queue."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ TRIAL: Final = {
     "time": "2026-01-01T00:00:00Z",
     "detail": {"trial": "of eventonce doctor"},
 }
-"""An event that is put through the input transformers: it has all that a key may be made of."""
+"""An event to test the input transformers with: it has all fields that a key may need."""
 
 PREDEFINED: Final = {
     "aws.events.event": {name: value for name, value in TRIAL.items() if name != "detail"},
     "aws.events.event.json": TRIAL,
 }
-"""EventBridge's own variables of an input transformer that hold parts of the event. The others,
-such as `aws.events.rule-name`, hold nothing of it."""
+"""The predefined variables of an input transformer that hold parts of the event. The others, such
+as `aws.events.rule-name`, hold nothing of the event."""
 
 STRINGS_AND_VARIABLES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>', re.DOTALL)
 
 
 def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """Each target: whether it delivers, how long it tries, and what becomes of the rest."""
+    """Check each target: whether it is enabled, how long it retries, and whether it keeps events
+    that it could not deliver."""
     for one in facts.targets:
         if not one.enabled:
             yield Finding(
@@ -72,8 +73,8 @@ def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def admitted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The policy of each queue against the rules that send to it: their events, or those that they
-    could not deliver."""
+    """Check the policy of each queue for the rules that send to it: events, or events that could
+    not be delivered."""
     undelivered = {it.arn: it for it in facts.undelivered}
     for one in facts.targets:
         queue = facts.queue
@@ -113,7 +114,7 @@ def _admitted(one: BusTarget, queue: QueueFacts, name: str, loss: str) -> Findin
 
 
 def encrypted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The key of the queue, which EventBridge must be allowed to use."""
+    """Check the key of the queue, which EventBridge must be allowed to use."""
     queue = facts.queue
     if queue is None or not queue.key or not any(it.to == queue.arn for it in facts.targets):
         return
@@ -131,7 +132,7 @@ def encrypted(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """Each target that changes the event on its way."""
+    """Check each target that changes the event."""
     for one in facts.targets:
         if one.input:
             what = f"the {one} replaces every event by a constant"
@@ -148,8 +149,7 @@ def shaped(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def matching(facts: Facts, file: FileFacts) -> Iterator[Finding]:
-    """Each rule whose pattern matches no event that there can be on its bus, or none that a sink
-    takes."""
+    """Check for rules whose pattern matches no event of the bus, or no event that a sink takes."""
     for one in facts.targets:
         partner = absent_partner(one.bus, one.pattern)
         if partner and one.forwarded is None:
@@ -172,7 +172,7 @@ def matching(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 
 def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """Two targets that may bring the same event, of one bus or of two."""
+    """Check for two targets that may deliver the same event, of one bus or of two."""
     clean = True
     delivering = [it for it in facts.targets if it.enabled]
     for one, other in combinations(delivering, 2):
@@ -210,27 +210,27 @@ def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def _patterns(one: BusTarget) -> Iterator[Pattern]:
-    """The pattern, and beside it the source that every event on a partner's bus has."""
+    """Yield the pattern, and for a partner's bus the source that every event there has."""
     yield one.pattern
     if one.bus.startswith(PARTNER):
         yield {"source": [{"prefix": one.bus}]}
 
 
 def _dropped(one: BusTarget) -> str:
-    """The parts of the event that a consumer does not find where it looks for them; empty if it
-    finds all. An id under another name is lost."""
+    """Return the fields of the event that a consumer would not find; empty if it finds all. An id
+    under another name is lost."""
     try:
         found = envelope.read(_transformed(one))
     except EnvelopeError:
         return "id"
-    # An event calls its detail-type its type.
+    # The detail-type is the attribute `type` of an event.
     read = {name: getattr(found, name.removeprefix("detail-")) for name in TRIAL}
     return ", ".join(name for name, value in TRIAL.items() if read[name] != value)
 
 
 def _transformed(one: BusTarget) -> str:
-    """The trial as the transformer makes it; a variable in quotation marks stands for its text.
-    EventBridge's own ones are not escaped there, and break the text."""
+    """Return the trial as the transformer changes it; a variable in quotation marks is replaced by
+    its text. Predefined variables are not escaped there, and break the text."""
 
     def value(name: str) -> Any:
         if name not in one.paths:
@@ -255,7 +255,7 @@ def _transformed(one: BusTarget) -> str:
 
 
 def _admit(one: BusTarget, denied: str, loss: str) -> str:
-    """The remedy for a rule that may not send, with the statement that denies it, if one does."""
+    """Return the remedy for a rule that may not send, with the statement that denies it, if any."""
     if denied:
         return (
             f"let the statement {denied} of the queue's policy, which denies it, except "

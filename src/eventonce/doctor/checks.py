@@ -1,4 +1,4 @@
-"""The checks: from the facts of a set-up and the settings of its file to findings."""
+"""The checks: functions from the facts of a set-up and the settings of its file to findings."""
 
 from __future__ import annotations
 
@@ -25,62 +25,62 @@ from eventonce.rules import Rule
 from eventonce.rules.instants import duration_text
 
 SKEW: Final = 5_000
-"""Milliseconds that a clock may be off before that is a fault: AWS gives its time in seconds."""
+"""The most milliseconds that a clock may be off: AWS gives its time in seconds."""
 
 RETRY_PAUSE: Final = 60
-"""Seconds after which Lambda first retries an event that it was invoked with asynchronously."""
+"""Seconds after which Lambda first retries an asynchronous invocation."""
 RECEIVES: Final = 100
-"""The receives that `infra apply` sets: attempts are the consumer's to count, not SQS'."""
+"""The maxReceiveCount that `infra apply` sets: the consumer counts attempts, not SQS."""
 KEPT: Final = 14 * 86_400
 """The longest retention of a queue, in seconds."""
 
 LONGEST_OUTAGE: Final = 4 * 86_400
-"""Seconds that a queue should keep its messages for, as SQS does unless told otherwise: a weekend
+"""The fewest seconds that a queue should keep its messages, which is the default of SQS: a weekend
 and the day on which somebody notices."""
 LONGEST_DELAY: Final = 60
-"""Seconds that a queue may hold a message back without a fault."""
+"""The most seconds that a queue may delay a message without a fault."""
 LARGEST_EVENT: Final = 256 * 1024
 """Bytes of an event that every EventBridge takes."""
 
 GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 """The beginnings of the types and sources of Genesys' events, and of the rules of its presets."""
 STRIPE: Final = ("aws.partner/stripe", "stripe")
-"""Likewise, of Stripe's."""
+"""The same beginnings for Stripe."""
 
 LATE: Final = 7_200_000
-"""Milliseconds for which a decision or a dead letter may be kept longer than it should be:
-consumers look for old ones once a minute or an hour, and `sweep` runs every hour or so."""
+"""Milliseconds for which a decision or a dead letter may be kept too long: consumers delete old
+ones once a minute or an hour, and `sweep` runs about every hour."""
 SLACK: Final = 0.1
-"""The share of `most` by which a history may be larger: decisions of the time between two looks."""
+"""The part of `most` by which a history may be larger: old decisions are deleted at intervals."""
 
 HORIZONS: Final = {GENESYS: 4 * 86_400, STRIPE: 3 * 86_400}
-"""Seconds after which a source sends an event again at the latest; of other sources it is less than
-EventBridge's own, or not known."""
+"""The most seconds after which a source sends an event again; for other sources the time is shorter
+than EventBridge's own, or not known."""
 
 
 Check = Callable[[Facts, FileFacts], Iterator[Finding]]
 
 
 def findings(facts: Facts, file: FileFacts) -> list[tuple[str, Finding]]:
-    """Every finding, with its area."""
+    """Return every finding, with its area."""
     found = [(area, it) for area, check in CHECKS for it in check(facts, file)]
     return sorted([*facts.unseen, *found], key=lambda it: AREAS.index(it[0]))
 
 
 def clock(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """This machine's clock against AWS'."""
+    """Compare this machine's clock with AWS'."""
     if facts.ahead is not None:
         yield clock_finding("AWS", facts.ahead)
 
 
 def ahead_of(theirs: int, before: int, after: int) -> int:
-    """Milliseconds that this machine's clock is ahead at least of one that said its time between
-    two looks at ours, however long the answer took; negative if it is behind."""
+    """Return the least milliseconds that this machine's clock is ahead of another, whose time was
+    read between `before` and `after` of this clock; negative if it is behind."""
     return max(0, before - theirs) + min(0, after - theirs)
 
 
 def clock_finding(other: str, ahead: int) -> Finding:
-    """The finding about a clock that this machine's is so many milliseconds ahead of."""
+    """Return the finding for a clock of this machine that is so many milliseconds ahead."""
     if abs(ahead) <= SKEW:
         return Finding(f"this machine's clock agrees with that of {other}")
     off = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
@@ -92,7 +92,7 @@ def clock_finding(other: str, ahead: int) -> Finding:
 
 
 def history(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The history: whether it can be read and written, is bounded, and has known secrets."""
+    """Check whether the history can be read and written, is bounded, and has known secrets."""
     one = facts.history
     if one is None:
         return
@@ -132,7 +132,7 @@ def _bounded(one: HistoryFacts) -> Iterator[Finding]:
 
 
 def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
-    """The redrive policy, and its count against the attempts of the rules."""
+    """Check the redrive policy, and compare its count with the attempts of the rules."""
     queue = facts.queue
     if queue is None:
         return
@@ -155,8 +155,7 @@ def redrive(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 
 def retained(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """How long the queue keeps a message that nobody receives, how long it holds each back, and
-    how large one may be."""
+    """Check the queue's retention, its delay, and its largest message."""
     queue = facts.queue
     if queue is None:
         return
@@ -180,7 +179,7 @@ def retained(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def kept(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """How long the queues of dead letters keep them."""
+    """Check how long the queues of dead letters keep them."""
     for one in (facts.dead, facts.letters):
         if one is not None:
             yield judged(
@@ -192,7 +191,7 @@ def kept(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
-    """The time for which a received message is hidden, against the leases and the function."""
+    """Compare the visibility timeout with the leases and with the function's timeout."""
     queue = facts.queue
     if queue is None:
         return
@@ -229,7 +228,7 @@ def visibility(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 
 def fifo(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The settings that EventBridge needs of a FIFO queue."""
+    """Check the settings of a FIFO queue that EventBridge needs."""
     queue = facts.queue
     if queue is None or not queue.fifo:
         return
@@ -252,7 +251,7 @@ def fifo(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The event source mappings."""
+    """Check the event source mappings."""
     for one in facts.mappings:
         name = f"the mapping from the queue to the function {one.function}"
         update = f"aws lambda update-event-source-mapping --uuid {one.id}"
@@ -282,7 +281,7 @@ def batches(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def shared(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """Several functions that receive from the queue; aliases and versions of one are one."""
+    """Check for several functions that receive from the queue; aliases count as one function."""
     names = {it.function.partition(":")[0] for it in facts.mappings if it.enabled}
     if len(names) > 1:
         yield Finding(
@@ -294,7 +293,7 @@ def shared(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
-    """Each function: its timeout against handlers and leases, and its concurrency."""
+    """Check each function: its timeout against handlers and leases, and its concurrency."""
     slowest = max(file.rules, key=lambda rule: rule.timeout)
     outlasting = _outlasting(file)
     for one in facts.functions:
@@ -328,7 +327,8 @@ def functions(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 
 def invoked(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """Each function that a rule invokes: how long Lambda tries, and what becomes of the rest."""
+    """Check each function that a rule invokes: how long Lambda retries, and whether events that
+    Lambda gives up are kept."""
     reached = {it.to for it in facts.targets}
     for one in facts.functions:
         if one.arn in reached and one.invoked is not None:
@@ -363,8 +363,8 @@ def _invoked(name: str, how: AsyncFacts) -> Iterator[Finding]:
 
 
 def rights(facts: Facts, _: FileFacts) -> Iterator[Finding]:
-    """The rights of the principals that run the consumer."""
-    # A principal may lack a right and not be among those of whom every right is known.
+    """Check the rights of the principals that run the consumer."""
+    # A principal that lacks a right need not be in `asked_rights`, whose rights are all known.
     for one in facts.denied:
         yield Finding(
             f"{one.principal} may not {one.action} on {one.resource}",
@@ -377,7 +377,7 @@ def rights(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 
 
 def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
-    """How long rules remember, against how late a copy can come."""
+    """Compare how long rules remember with how late a copy can come."""
     kept = facts.queue.retention if facts.queue else 0
     short: dict[tuple[int, int], list[str]] = {}
     for rule in file.rules:
@@ -401,7 +401,7 @@ def windows(facts: Facts, file: FileFacts) -> Iterator[Finding]:
 
 
 def unknown_patterns(_: Facts, file: FileFacts) -> Iterator[Finding]:
-    """Patterns that match no known type: of Genesys' family all types are known."""
+    """Check for patterns that match no known type; all types of Genesys are known."""
     for one in file.patterns:
         if one.pattern.startswith(GENESYS[0]):
             yield Finding(str(one), "correct the pattern: every topic of Genesys is known")
@@ -438,7 +438,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
 """Each check with its area. The store is checked in `storage`."""
 
 AREAS: Final = ("account", "store", "history", "queue", "buses", "function", "rights", "rules")
-"""The areas in the order in which they are told."""
+"""The areas in the order of the report."""
 
 
 def _mapped(facts: Facts) -> list[FunctionFacts]:
@@ -456,8 +456,8 @@ def _all_pass(facts: Facts, mapping: SourceMapping) -> bool:
 
 
 def _outlasting(file: FileFacts) -> Rule | None:
-    """The rule with the longest lease that outlasts a killed function: the lease of a state. That
-    of a fact ends with the invocation."""
+    """Return the rule with the longest lease of a state, which outlasts a killed function. The
+    lease of a fact ends with the invocation."""
     states = (rule for rule in file.rules if rule.kind == "state")
     return max(states, key=lambda rule: rule.lease, default=None)
 

@@ -1,5 +1,5 @@
-"""The facts of a set-up: what the account, the store, the queue, the rules of the buses and the
-functions say of themselves. An area that was not looked at is None or empty."""
+"""The facts of a set-up: the settings of the account, the store, the queue, the rules of the buses
+and the functions. An area that was not looked at is None or empty."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
 
 RETRIES: Final = 185
-"""The times that EventBridge tries to deliver an event, unless its target says otherwise."""
+"""The default number of EventBridge's retries for a target."""
 RETRY_AGE: Final = 86_400
-"""Seconds for which it tries, unless its target says otherwise."""
+"""The default seconds for which EventBridge retries."""
 INVOKE_AGE: Final = 21_600
-"""Seconds for which Lambda tries to invoke a function asynchronously, unless the function says
-otherwise."""
+"""The default seconds for which Lambda retries an asynchronous invocation."""
 
 
-def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  it stands first
-    """The finding, with its remedy where all is not fine."""
+def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  the first argument
+    """Return the finding; with its remedy unless all is fine."""
     return Finding(what, "" if fine else fix)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The caller, as AWS knows it; of one that AWS does not know, the region alone."""
+    """The caller as AWS knows it; only the region if AWS does not know the caller."""
 
     account: str
     principal: str
@@ -36,41 +35,40 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
-    """The queue that events come from."""
+    """The settings of a queue."""
 
     name: str
     arn: str
     visibility: int = 30
-    """Seconds, as are all times here."""
+    """Seconds, like all times of this class."""
     retention: int = 345_600
     dead: str = ""
     """The ARN of the dead-letter queue of its redrive policy; empty without one."""
     receives: int = 0
     """The redrive policy's maxReceiveCount."""
     deduplicates: bool = False
-    """Whether a FIFO queue takes the content of a message for its deduplication id."""
+    """Whether a FIFO queue uses the content of a message as its deduplication id."""
     policy: dict[str, Any] = {}
     key: str = ""
-    """The KMS key that encrypts it; empty without one."""
+    """The KMS key that encrypts the queue; empty without one."""
     delay: int = 0
     """Seconds for which every message waits before it can be received."""
     largest: int = 1 << 20
-    """Bytes of the largest message that it takes."""
+    """Bytes of the largest message that the queue takes."""
 
     @property
     def fifo(self) -> bool:
-        """Whether the queue keeps an order."""
+        """Whether the queue is a FIFO queue."""
         return self.name.endswith(".fifo")
 
 
 class BusTarget(msgspec.Struct, frozen=True):
-    """One target of an EventBridge rule that reaches the queue or a function, or does so by a
-    topic."""
+    """One target of an EventBridge rule: the queue, a function, or a topic in front of them."""
 
     bus: str
     rule: str
     arn: str
-    """The rule's ARN, which a delivery carries."""
+    """The rule's ARN, which every delivery has."""
     target: str
     """The id of the target in its rule."""
     to: str
@@ -84,17 +82,17 @@ class BusTarget(msgspec.Struct, frozen=True):
     input: str = ""
     """A constant that replaces the event."""
     path: str = ""
-    """The part of the event that replaces it."""
+    """The path of the part that is delivered instead of the whole event."""
     template: str = ""
     """The template of an input transformer."""
     paths: dict[str, str] = {}
     group: str = ""
     """The message group, for a FIFO queue."""
     role: str = ""
-    """The role in whose name the rule sends; without one the queue's policy decides."""
+    """The role with which the rule sends; without a role, the queue's policy decides."""
     forwarded: bool | None = True
-    """Whether a partner's events can come to this bus, which is not the partner's own, by a rule or
-    from another account; None if that was not seen."""
+    """Whether a rule or another account can forward a partner's events to this bus, which is not
+    the partner's own; None if that was not seen."""
 
     @property
     def topic(self) -> str:
@@ -103,7 +101,7 @@ class BusTarget(msgspec.Struct, frozen=True):
 
     @property
     def reshaped(self) -> bool:
-        """Whether something else than the event as it is comes to the target."""
+        """Whether the target gets anything other than the unchanged event."""
         return bool(self.input or self.template or self.path not in ("", "$"))
 
     def __str__(self) -> str:
@@ -119,13 +117,13 @@ class SourceMapping(msgspec.Struct, frozen=True):
     partial: bool = True
     """Whether the function may report single messages of a batch as failed."""
     filters: tuple[dict[str, Any], ...] = ()
-    """The patterns of its filter criteria, one of which a message has to match."""
+    """The patterns of its filter criteria; a message must match one of them."""
     filter_key: str = ""
-    """The KMS key by which a filter is hidden; empty if none is."""
+    """The KMS key that encrypts the filter; empty if it can be read."""
 
 
 class AsyncFacts(msgspec.Struct, frozen=True):
-    """How Lambda invokes a function asynchronously, as a rule of a bus asks it to."""
+    """The settings of asynchronous invocations, which the rules of a bus cause."""
 
     attempts: int = LAMBDA_ATTEMPTS
     """The first invocation and its retries."""
@@ -145,7 +143,7 @@ class FunctionFacts(msgspec.Struct, frozen=True):
     """The reserved concurrency, None without one."""
     role: str = ""
     invoked: AsyncFacts | None = None
-    """None if its settings were not seen."""
+    """The settings of asynchronous invocations; None if they were not seen."""
 
 
 class Denied(msgspec.Struct, frozen=True):
@@ -157,37 +155,37 @@ class Denied(msgspec.Struct, frozen=True):
 
 
 class HistoryFacts(msgspec.Struct, frozen=True):
-    """The history that the file names, as this user finds it."""
+    """The history that the file names, as this user sees it."""
 
     uri: str
     keep: int
     """Milliseconds for which the file keeps a decision."""
     most: int
-    """Decisions that the file keeps."""
+    """The most decisions that the file keeps."""
     fault: str = ""
-    """Why it cannot be read; empty where it can."""
+    """The reason why the history cannot be read; empty if it can."""
     refused: str = ""
-    """Why this user may not write to it; empty where that is allowed."""
+    """The reason why this user may not write to it; empty if allowed."""
     begun: bool = True
-    """Whether there is one already."""
+    """Whether the history exists already."""
     age: int = 0
     """Milliseconds since its oldest decision."""
     span: int = 0
-    """Decisions in it."""
+    """The number of its decisions."""
     hidden: int = 0
     """Decisions whose ids are digests under a secret that the file does not name."""
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """All that AWS said; `unseen` are the things it did not say, and those that do not exist."""
+    """All answers of AWS; `unseen` has the questions without an answer, and missing resources."""
 
     identity: Identity | None = None
     ahead: int | None = None
-    """Milliseconds that this machine's clock is ahead of AWS'."""
+    """Milliseconds that this machine's clock is ahead of AWS'; None if not known."""
     queue: QueueFacts | None = None
-    """None if none is named, or the queue did not show its attributes."""
+    """The queue of events; None if none is named, or its attributes were not seen."""
     dead: QueueFacts | None = None
-    """The dead-letter queue of its redrive policy."""
+    """The dead-letter queue of the queue's redrive policy."""
     letters: QueueFacts | None = None
     """The queue for the consumer's own dead letters."""
     targets: tuple[BusTarget, ...] = ()
@@ -197,9 +195,9 @@ class Facts(msgspec.Struct, frozen=True):
     """The principals whose rights were simulated."""
     denied: tuple[Denied, ...] = ()
     unseen: tuple[tuple[str, Finding], ...] = ()
-    """Findings of the look itself, by area."""
+    """Findings of the questions themselves, by area."""
     undelivered: tuple[QueueFacts, ...] = ()
-    """The queues in which targets keep what they could not deliver."""
+    """The queues for events that targets could not deliver."""
     hidden: bool = False
     """Whether a queue is named whose attributes were not seen."""
     history: HistoryFacts | None = None

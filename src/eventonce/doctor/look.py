@@ -1,4 +1,4 @@
-"""The look at AWS: every fact is asked for once, and nothing is changed."""
+"""The questions to AWS: every fact is asked for once, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from eventonce.infra.targets import DEFAULT_BUS, Place
 from eventonce.infra.topology import Topology, absent_partner
 
 ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
-"""The states of an event source mapping that brings messages, or will in a moment."""
+"""The states of an event source mapping that delivers messages, or soon will."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What to look at."""
+    """The parts of a set-up that are looked at."""
 
     access: Access
     topology: Topology
@@ -45,11 +45,11 @@ class Subject(msgspec.Struct, frozen=True):
     letters: Address | None = None
     functions: Sequence[str] = ()
     buses: Sequence[str] = ()
-    """The only buses to look at; all of the account, if there are none."""
+    """The only buses to look at; empty for all of the account."""
 
 
 def look(subject: Subject) -> Facts:
-    """The facts about the subject."""
+    """Return the facts about the subject."""
     asked = Asked(subject.access)
     with closing(asked):
         sent = wall_clock()
@@ -76,7 +76,7 @@ def look(subject: Subject) -> Facts:
         kept = dict.fromkeys(it.dead for it in targets if it.dead)
         undelivered = [_queue_of(asked, it, "queue for undelivered events") for it in kept]
         for given_up in _destinations(functions, targets, identity):
-            # One that does not exist is a finding.
+            # Asked for its finding alone: the queue may not exist.
             _queue_of(asked, given_up, "queue for events that Lambda gives up")
         principals, denied = _rights(asked, subject.topology, identity, functions)
         region = asked.region()
@@ -100,7 +100,7 @@ def look(subject: Subject) -> Facts:
 def _destinations(
     functions: Sequence[FunctionFacts], targets: Sequence[BusTarget], identity: Identity | None
 ) -> Iterator[str]:
-    """The queues of this region in which functions that rules invoke keep what Lambda gives up."""
+    """Yield this region's queues for events that Lambda gives up, of functions with a rule."""
     region = identity.region if identity else ""
     reached = {it.to for it in targets}
     found = [it.invoked.dead for it in functions if it.arn in reached and it.invoked]
@@ -117,7 +117,7 @@ def _identity(asked: Asked) -> tuple[Identity | None, Answer]:
 
 
 def _date(answer: Answer) -> int | None:
-    """The middle of the second in which AWS answered."""
+    """Return the middle of the second in which AWS answered; None if the answer has no date."""
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return int(parsedate_to_datetime(date).timestamp() * 1000) + 500 if date else None
 
@@ -163,14 +163,14 @@ def _queue_of(asked: Asked, arn: str, noun: str) -> QueueFacts | None:
 
 
 def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | None:
-    """The queue for dead letters, in its own region if it names one."""
+    """Return the facts of the queue for dead letters, in its own region if its URI has one."""
     its = Access(
         address.region or access.region,
         address.endpoint or access.endpoint,
         address.profile or access.profile,
     )
     with closing(Asked(its)) as there:
-        # Told once, unless these are other credentials.
+        # Unusable credentials are reported once, unless this queue has its own.
         there.unusable = asked.unusable and not address.profile
         queue = _queue(there, address, "queue for dead letters")
     asked.unseen += there.unseen
@@ -178,7 +178,7 @@ def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | Non
 
 
 def _derived(asked: Asked, subject: Subject, identity: Identity | None) -> str:
-    """The ARN of a queue that did not show its own, and is not missing; or empty."""
+    """Return the ARN of a queue whose attributes were not seen; empty if the queue is missing."""
     missing = any(area == "queue" and it.missing for area, it in asked.unseen)
     if subject.queue is None or missing:
         return ""
@@ -218,7 +218,7 @@ def _filters(mapping: Answer) -> tuple[dict[str, Any], ...]:
 
 
 def _function_name(arn: str) -> str:
-    """The name, with its alias or version if the ARN has one."""
+    """Return the function's name, with its alias or version if the ARN has one."""
     return arn.partition(":function:")[2] or arn
 
 
@@ -258,7 +258,7 @@ def _invoked(asked: Asked, name: str, function: Answer) -> AsyncFacts | None:
         "get_function_event_invoke_config",
         f"the asynchronous invocations of the function {name}",
         has="FunctionArn",
-        # A function for which nobody set anything has no such settings.
+        # Without a setting that differs from the defaults, AWS answers that there is none.
         absent={"FunctionArn": function["FunctionArn"]},
         FunctionName=name,
     )
@@ -275,16 +275,16 @@ def _invoked(asked: Asked, name: str, function: Answer) -> AsyncFacts | None:
 
 
 def _topics(asked: Asked, reached: Sequence[str]) -> list[str]:
-    """The topics to which one of these ARNs subscribes."""
+    """Return the topics to which one of these ARNs subscribes."""
     what = "the topics that bring their messages to the queue or a function"
     found = asked.pages("buses", "sns", "list_subscriptions", "Subscriptions", what)
-    # One that is not confirmed brings nothing, and has no ARN yet.
+    # A subscription that is not confirmed has no ARN yet, and delivers nothing.
     confirmed = [it for it in found if it.get("SubscriptionArn", "").startswith("arn:")]
     return [*dict.fromkeys(it["TopicArn"] for it in confirmed if it.get("Endpoint") in reached)]
 
 
 def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
-    """The targets of the rules of this bus that reach this ARN."""
+    """Yield the targets with this ARN of the rules of this bus."""
     place: Answer = {"EventBusName": bus}
     what = f"the rules of bus {bus}"
     names = asked.pages(
@@ -302,14 +302,14 @@ def _targets(asked: Asked, bus: str, to: str) -> Iterator[BusTarget]:
 
 
 def _buses(asked: Asked, subject: Subject) -> dict[str, Answer]:
-    """The buses by their names; the answer is empty for one that was not listed."""
+    """Return the buses by name; the answer about a bus is empty if it was not listed."""
     unseen = len(asked.unseen)
     found = asked.pages("buses", "events", "list_event_buses", "EventBuses", "the list of buses")
     named = {it["Name"]: it for it in found}
     if not subject.buses:
         return named or {DEFAULT_BUS: {}, subject.topology.bus: {}}
     seen = unseen == len(asked.unseen)
-    # An ARN may be another account's.
+    # A bus that is named by its ARN may belong to another account.
     gone = [it for it in subject.buses if seen and it not in named and ":" not in it]
     for name in gone:
         asked.missing("buses", f"the bus {name}")
@@ -317,7 +317,7 @@ def _buses(asked: Asked, subject: Subject) -> dict[str, Answer]:
 
 
 def _placed(asked: Asked, target: BusTarget, buses: dict[str, Answer]) -> BusTarget:
-    """The target, with whether a partner's events come to its bus, if it waits for such."""
+    """Return the target, with whether the partner's events that it needs reach its bus."""
     if not absent_partner(target.bus, target.pattern):
         return target
     told, unseen = buses[target.bus], len(asked.unseen)
@@ -328,8 +328,8 @@ def _placed(asked: Asked, target: BusTarget, buses: dict[str, Answer]) -> BusTar
         for bus in buses:
             if bus != target.bus:
                 found += asked.pages(*operation, TargetArn=told["Arn"], EventBusName=bus)
-    # Without the list of buses, or a right, some were not seen; and where the bus has a policy,
-    # another account may put events on it.
+    # Without the list of buses, or a permission, some rules were not seen; and if the bus has a
+    # policy, another account may put events on it.
     sure = bool(told) and not told.get("Policy") and unseen == len(asked.unseen)
     return msgspec.structs.replace(target, forwarded=bool(found) or (False if sure else None))
 
@@ -360,8 +360,8 @@ def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:
 def _rights(
     asked: Asked, topology: Topology, identity: Identity | None, functions: Sequence[FunctionFacts]
 ) -> tuple[list[str], list[Denied]]:
-    """The principals whose rights could be simulated, and the rights that they lack: those of the
-    functions' roles, or else of the caller, who is taken for the worker."""
+    """Return the principals whose rights could be simulated, and the rights that they lack. The
+    principals are the roles of the functions; without functions, the caller, as the worker."""
     role: iam.Role = "lambda" if functions else "worker"
     principals = [it.role for it in functions if it.role]
     if not functions and identity is not None:
@@ -404,7 +404,7 @@ def _simulated(asked: Asked, principal: str, statement: Answer) -> Answer:
 
 
 def _principal(arn: str) -> str:
-    """The ARN of the role whose session this is; a user's stays as it is."""
+    """Return the ARN of the role of a session; the ARN of a user stays the same."""
     parts = arn.split(":")
     if parts[2] != "sts" or not parts[5].startswith("assumed-role/"):
         return arn

@@ -22,7 +22,7 @@ class UnknownPattern(NamedTuple):
     place: str
     pattern: str
     near: str
-    """A question about a known type that is nearly the same; or empty."""
+    """A question about a known type that is nearly the same; empty if there is none."""
 
     def __str__(self) -> str:
         return (
@@ -31,20 +31,20 @@ class UnknownPattern(NamedTuple):
 
 
 def overlap(one: Pattern, other: Pattern) -> bool:
-    """Whether some event may match both. A matcher that is not understood, such as a numeric one,
-    is taken to match."""
+    """Whether some event may match both patterns. A matcher that is not understood, such as a
+    numeric one, counts as a match."""
     return any(_meet(some, others) for some in _choices(one) for others in _choices(other))
 
 
 def covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Whether each event that matches the narrow pattern is sure to match the wide one: for every
-    field that the wide one is about, each matcher of the narrow one is within one of its own."""
+    """Whether each event that matches the narrow pattern surely matches the wide one: for every
+    field of the wide pattern, each matcher of the narrow one implies one of its matchers."""
     return all(any(_within(one, its) for its in _choices(wide)) for one in _choices(narrow))
 
 
 def shared_type(one: Pattern, other: Pattern) -> str:
-    """A known event type that both patterns match; empty if neither names a type, or no known type
-    is among them."""
+    """Return a known event type that both patterns match; empty if neither names a type, or if no
+    known type matches both."""
     if TYPE not in one and TYPE not in other:
         return ""
     known = ((it, {TYPE: [it]}) for it in sorted(templates()))
@@ -52,9 +52,9 @@ def shared_type(one: Pattern, other: Pattern) -> str:
 
 
 def globs_meet(one: str, other: str) -> bool:
-    """Whether some text fits both globs."""
-    # From the end: whether the rest of `one` meets each rest of `other`. Without recursion, since a
-    # value of a pattern may have a thousand characters.
+    """Whether some text matches both globs."""
+    # From the end: whether the rest of `one` and each rest of `other` match a common text. Without
+    # recursion, because a value of a pattern may have a thousand characters.
     meets = [not other[at:].strip("*") for at in range(len(other) + 1)]
     for character in reversed(one):
         longer = [character == "*" and meets[-1]]
@@ -68,7 +68,7 @@ def globs_meet(one: str, other: str) -> bool:
 
 
 def _choices(pattern: Pattern, path: tuple[str, ...] = ()) -> Iterator[Fields]:
-    """The patterns without `$or` that the pattern stands for."""
+    """Yield the patterns without `$or` that are together the same as this pattern."""
     found: list[Fields] = [{}]
     for name, value in pattern.items():
         inner: list[Fields]
@@ -97,7 +97,7 @@ def _within(narrow: Fields, wide: Fields) -> bool:
 
 
 def _implies(one: Any, other: Any) -> bool:
-    """Whether each value that satisfies the first matcher is sure to satisfy the second."""
+    """Whether each value that satisfies the first matcher surely satisfies the second."""
     match other:
         case {"prefix": str(text)}:
             begin = one.get("prefix") if isinstance(one, dict) else one
@@ -118,21 +118,21 @@ def _same(one: Any, other: Any) -> bool:
             absent = isinstance(its, dict) and its.get("exists") is False
             return bool(some["exists"]) is not absent
         if isinstance(some, dict) and "anything-but" in some and not isinstance(its, dict):
-            # A matcher that no glob can say would exclude too much.
+            # A matcher that no glob can express would exclude too much.
             excluded = [it for it in map(_glob, _listed(some["anything-but"])) if it != "*"]
             return not any(glob(it).fullmatch(_glob(its)) for it in excluded)
     return globs_meet(_glob(one), _glob(other))
 
 
 def _listed(value: Any) -> list[Any]:
-    """The matchers of an `anything-but`, which may hold `{"prefix": [...]}` too."""
+    """Return the matchers of an `anything-but`, which may also be `{"prefix": [...]}`."""
     if isinstance(value, dict):
         return [{name: it} for name, inner in value.items() for it in _listed(inner)]
     return value if isinstance(value, list) else [value]
 
 
 def _glob(matcher: Any) -> str:
-    """The matcher as a glob, wider where a glob cannot say it."""
+    """Return the matcher as a glob; a wider glob if none can express the matcher."""
     match matcher:
         case str():
             return matcher

@@ -1,4 +1,4 @@
-"""The policy of a queue: whether it lets EventBridge send in the name of a rule.
+"""The policy of a queue: whether it allows EventBridge to send for a rule.
 
 Each question has three answers: yes, no, and None for a statement that cannot be judged here.
 """
@@ -15,18 +15,18 @@ EVENTBRIDGE: Final = "events.amazonaws.com"
 SEND: Final = "sqs:sendmessage"
 
 OF_EVERY_SEND: Final = {"aws:securetransport": "true", "aws:principalisawsservice": "true"}
-"""Condition keys whose value is the same for everything that EventBridge sends."""
+"""The condition keys that have the same value for every message of EventBridge."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Whether a rule may send, and the statement that decides, or that cannot be judged."""
+    """Whether a rule may send, and the statement that decides or that cannot be judged."""
 
     may: bool | None
     statement: str = ""
 
 
 def may_send(policy: dict[str, Any], queue: str, rule: str) -> Answer:
-    """A statement that denies outweighs every one that allows."""
+    """Return whether the rule may send; a statement that denies wins over all that allow."""
     allowed, denied = Answer(False), Answer(False)
     for number, statement in enumerate(_listed(policy.get("Statement")), 1):
         applies = _applies(statement, queue, rule)
@@ -43,7 +43,7 @@ def may_send(policy: dict[str, Any], queue: str, rule: str) -> Answer:
 
 
 def _stronger(one: Answer, other: Answer) -> Answer:
-    """Yes before unknown before no: one statement that applies is enough."""
+    """Return the stronger answer, yes before unknown before no: one statement is enough."""
     strength = {False: 0, None: 1, True: 2}
     return other if strength[other.may] > strength[one.may] else one
 
@@ -75,7 +75,7 @@ def _names_eventbridge(statement: dict[str, Any]) -> bool | None:
 
 
 def _lists(statement: dict[str, Any], field: str, value: str) -> bool | None:
-    """Whether the statement is about this action or resource; one that names none is about all."""
+    """Whether the statement is about this action or resource; without the field, about all."""
     if f"Not{field}" in statement:
         return not _like_any(value, statement[f"Not{field}"])
     return field not in statement or _like_any(value, statement[field])
@@ -117,8 +117,8 @@ def _holds(operator: str, arn: str, values: list[str]) -> bool | None:
 
 
 def _like_arn(arn: str, glob: str) -> bool | None:
-    """Compared part by part, as AWS does; a text that has not the six parts of an ARN is judged
-    only where its parts differ before any asterisk."""
+    """Whether the ARN matches the glob, part by part, as AWS compares them. For a glob without six
+    parts the answer is False if a part differs, and otherwise None."""
     wanted, parts = glob.split(":", 5), arn.split(":", 5)
     alike = all(fnmatchcase(part, it) for part, it in zip(parts, wanted, strict=False))
     return alike if len(wanted) == len(parts) or not alike else None

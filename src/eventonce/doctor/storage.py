@@ -1,5 +1,5 @@
-"""The look at what is kept: what `store check` finds, the store's clock, the keys that seal, the
-history."""
+"""The findings about stored data: the findings of `store check`, the store's clock, the sealing
+keys, and the history."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from eventonce.stores.sqlite.errors import open_to_all, unwritable
 from eventonce.types import Claim, Letter
 
 PROBE_LEASE: Final = 60_000
-"""Milliseconds; the record is deleted long before, and expires if this process dies meanwhile."""
+"""Milliseconds of the trial's lease; the trial expires then if this process dies."""
 
 CLOCKED: Final = ("redis", "postgres")
-"""The extras of stores whose server decides by its own clock. SQLite goes by this machine's, and
-the check of a DynamoDB table compares the clocks itself."""
+"""The extras of stores whose server decides by its own clock. SQLite uses the clock of this
+machine, and the check of a DynamoDB table compares the clocks itself."""
 
 MOST_LETTERS: Final = 1_000
-"""Dead letters that are looked at, the oldest first: those of the oldest keys."""
+"""The most dead letters that are read, the oldest first: they have the oldest keys."""
 
 MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
 
@@ -45,15 +45,15 @@ MEMORY: Final = "use a store that outlives the process, such as sqlite:///evento
 def store_findings(
     uri: str, name: str = "", keep: int | None = None, keys: Sequence[str] = ()
 ) -> list[Finding]:
-    """Every finding about the store of this URI, and about the dead letters of this consumer, which
-    are kept for so long and sealed with these keys; nothing is created."""
+    """Return every finding about the store of this URI, and about the dead letters of the consumer
+    `name`: kept for `keep` milliseconds, and sealed with these keys. Nothing is created."""
     found: list[Finding] = []
     try:
         with closing(open_schema(uri)) as schema:
             if not isinstance(schema, StoreSchema):
                 return [Finding("the store is in memory, and every restart empties it", MEMORY)]
             found += schema.check()
-        # A store with a fault may not take a write; the fault says why.
+        # A store with a fault is not written to: the fault already says why that may fail.
         if all(it.fine for it in found):
             found.append(write_finding(uri))
         if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
@@ -66,14 +66,14 @@ def store_findings(
 
 
 def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
-    """A finding about each sealing key: whether it seals, and opens what it sealed."""
+    """Yield a finding about each sealing key: whether it seals, and opens again."""
     about = b"a trial of eventonce doctor"
     for number, text in enumerate(keys):
         name = f"the sealing key {number + 1}"
         try:
             sealer = Sealer([text])
             name = f"the sealing key {sealer.keys[0].name}"
-            # Another one: the first has its data key still.
+            # A second sealer: the first still has the data key in memory.
             Sealer([text]).open(sealer.seal(about, about), about)
         except EventonceError as error:
             yield Finding(f"{name} cannot be used", str(error))
@@ -82,19 +82,19 @@ def key_findings(keys: Sequence[str]) -> Iterator[Finding]:
 
 
 def key_file_findings(paths: Iterable[Path]) -> Iterator[Finding]:
-    """A finding about each file that holds a sealing key: whether everybody may read it. On a
-    volume that is read-only it cannot be changed, and mostly nobody else is there."""
+    """Yield a finding about each file with a sealing key: whether everybody may read it. On a
+    read-only volume, such as of a container, the mode cannot be changed: it is not a fault."""
     for path in paths:
         closed = not open_to_all(path.resolve())
         said = f"{'not ' * closed}everybody on this machine may read the key file {path}"
         if closed or not os.statvfs(path).f_flag & os.ST_RDONLY:
             yield judged(closed, said, f"chmod o-rwx {path}, or mount the secret with mode 0400")
         else:
-            yield Finding(f"{said}, on a read-only volume: see that nobody else is", unchecked=True)
+            yield Finding(f"{said}, on a read-only volume: let nobody else use it", unchecked=True)
 
 
 def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[bytes]) -> HistoryFacts:
-    """The history of this URI as this user finds it; nothing is made or changed."""
+    """Return the facts of the history of this URI, as this user sees it; nothing is changed."""
     facts = HistoryFacts(masked(uri), duration(keep), most)
     try:
         recorder.check(uri)
@@ -106,7 +106,7 @@ def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[byte
                 facts,
                 age=wall_clock() - begin if begin is not None else 0,
                 span=history.span(),
-                # Of a name that no decision has.
+                # No decision has this name, so all hidden decisions are counted.
                 hidden=history.hidden("conversation", "-"),
             )
             try:
@@ -119,7 +119,8 @@ def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[byte
 
 
 def _letters(uri: str, name: str, keep: int | None, keys: Sequence[str]) -> Iterator[Finding]:
-    """The oldest dead letters: their age, and whether one under each key can be opened."""
+    """Yield findings about the oldest dead letters: their age, and for each sealing key whether one
+    of them can be opened."""
     oldest: Letter | None = None
     sealed: dict[str, Letter] = {}
     try:
@@ -154,8 +155,7 @@ def _age(oldest: Letter | None, name: str, keep: int) -> Finding:
 
 
 def _clock(uri: str) -> Finding:
-    """Claim an event that nobody has and look at its record: the end of the lease tells the store's
-    time."""
+    """Claim a random key and read its record: the end of the lease shows the store's time."""
     claim = Claim(secrets.token_bytes(16), 1, PROBE_LEASE, PROBE_LEASE, 1)
     with closing(open_store(uri)) as store:
         before = wall_clock()
