@@ -1,1 +1,1 @@
-"""The AWS resources around a consumer: described as data, made by `apply`, printed as templates."""
+"""The AWS resources of a consumer: described as data, created by `apply`, printed as templates."""

@@ -1,6 +1,6 @@
 """IAM policies: the least rights that each part of eventonce needs.
 
-Tests compare them with the requests that are really made, and with the two templates.
+Tests compare the policies with the requests that are really made, and with the two templates.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Role = Literal["lambda", "worker", "operate", "send", "capture", "apply", "docto
 Statement = dict[str, Any]
 
 STORE: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
-"""Claims, settlements and dead letters. A statement of a PartiQL batch needs the right of its own
-verb, and not BatchExecuteStatement. PartiQLDelete is for the spare parts of a large dead letter
-that was kept twice."""
+"""The rights for claims, settlements and dead letters. A statement of a PartiQL batch needs the
+right of its own verb, not BatchExecuteStatement. PartiQLDelete is for the extra parts of a large
+dead letter that was kept twice."""
 
 RECEIVE: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
-"""SQS has no rights for batches: the right for one message is enough."""
+"""The rights to receive; SQS has no rights for batches: the right for one message is enough."""
 
 POLL: Final = (
     "ChangeMessageVisibility",
@@ -28,8 +28,8 @@ POLL: Final = (
     "GetQueueAttributes",
     "ReceiveMessage",
 )
-"""The rights that Lambda uses in the function's name to receive its messages; the first is also the
-function's own, for `Retry(after=…)`."""
+"""The rights with which Lambda receives messages for the function; the function itself uses the
+first, for `Retry(after=…)`."""
 
 CAPTURE_ACTIONS: Final = ("DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage")
 SEND: Final = ("GetQueueUrl", "SendMessage")
@@ -64,9 +64,9 @@ MADE: Final = {
     "Alarms": "DeleteAlarms DescribeAlarms ListTagsForResource PutMetricAlarm TagResource "
     "UntagResource",
 }
-"""The rights that CloudFormation uses in the name of the caller, as AWS publishes them for each
-type of resource. Rules, policies, alarms and the dashboard are deleted with the stack, the others
-only if the first deployment fails."""
+"""The rights of the caller that CloudFormation uses, as AWS publishes them for each type of
+resource. Rules, policies, alarms and the dashboard are deleted with the stack, other resources only
+if the first deployment fails."""
 
 LISTS: Final = (
     "events:ListEventBuses",
@@ -75,15 +75,15 @@ LISTS: Final = (
     "lambda:ListEventSourceMappings",
     "sns:ListSubscriptions",
 )
-"""The questions of `eventonce doctor` that are not about one resource, or about one that is not
-known before."""
+"""The actions of `eventonce doctor` that are not about one resource, or whose resource is not known
+beforehand."""
 
 TRANSFORM: Final = "transform/Serverless-2016-10-31"
 INDEX: Final = "letters"
 
 
 def policy(role: Role, topology: Topology, place: Place) -> dict[str, Any]:
-    """The policy of a role, one statement for each kind of resource."""
+    """Return the policy of a role, with one statement for each kind of resource."""
     return {"Version": "2012-10-17", "Statement": _statements(role, topology, place)}
 
 
@@ -117,7 +117,7 @@ def _statements(role: Role, topology: Topology, place: Place) -> list[Statement]
 
 
 def _shared(topology: Topology, place: Place) -> list[Statement]:
-    """The rights of every consumer: the store, the queue for dead letters, the sinks."""
+    """Return the rights of every consumer: the store, the queue for dead letters, the sinks."""
     found = []
     if topology.table is not None:
         found.append(_allow("Store", "dynamodb", STORE, table_arn(topology, place)))
@@ -133,17 +133,17 @@ def _shared(topology: Topology, place: Place) -> list[Statement]:
 
 
 def _dropping(topology: Topology, place: Place) -> list[Statement]:
-    """The right to look for old dead letters, where the consumer drops them itself."""
+    """Return the right to find old dead letters, if the consumer drops them itself."""
     return [_letters(topology, place)] if topology.drops_letters else []
 
 
 def _letters(topology: Topology, place: Place) -> Statement:
-    """The right to list the dead letters of the table."""
+    """Return the right to list the dead letters of the table."""
     return _allow("Letters", "dynamodb", ["Query"], f"{table_arn(topology, place)}/index/{INDEX}")
 
 
 def _operate(topology: Topology, place: Place) -> list[Statement]:
-    """The rights for dead letters, `stats` and `store check`."""
+    """Return the rights for dead letters, `stats` and `store check`."""
     dead = [place.queue(topology.dead), place.queue(topology.undelivered)]
     if topology.letters is not None:
         dead.append(queue_arn(topology.letters, place))
@@ -157,7 +157,7 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
 
 
 def _doctor(topology: Topology, place: Place) -> list[Statement]:
-    """The rights to look at a set-up, and to try the store out."""
+    """Return the rights to read a set-up, and to write a trial to the store."""
     queues = [place.queue(name) for name in (topology.queue, topology.dead, topology.undelivered)]
     if topology.letters is not None:
         queues.append(queue_arn(topology.letters, place))
@@ -182,8 +182,8 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
 
 
 def _apply(topology: Topology, place: Place) -> list[Statement]:
-    """The rights to deploy the stack of a worker; that of a function needs an administrator's
-    rights to roles and functions, which no policy of ours narrows."""
+    """Return the rights to deploy the stack of a worker. The stack of a function also needs an
+    administrator's rights to roles and functions, which no policy of eventonce limits."""
     queues = [place.queue(name) for name in (topology.queue, topology.dead, topology.undelivered)]
     if topology.letter_queue:
         queues.append(place.queue(topology.letter_queue))
@@ -209,12 +209,12 @@ def _apply(topology: Topology, place: Place) -> list[Statement]:
 
 
 def queue_arn(target: Target, place: Place) -> str:
-    """The ARN of a queue, in its own region and account if it names them."""
+    """Return the ARN of a queue, in its own region and account if it has them."""
     return place.of(target).queue(target.name)
 
 
 def table_arn(topology: Topology, place: Place) -> str:
-    """The ARN of the store's table, in the region of its URI."""
+    """Return the ARN of the store's table, in the region of its URI."""
     assert topology.table is not None
     return Place(topology.table.region or place.region, place.account).table(topology.table.name)
 

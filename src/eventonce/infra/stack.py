@@ -22,12 +22,12 @@ REQUEST_ATTEMPTS: Final = 5
 READ_TIMEOUT: Final = 20.0  # seconds
 POLL_INTERVAL: Final = 1  # seconds
 POLLS: Final = 3600
-"""A table with its index takes minutes; an hour is longer than anything here."""
+"""The most polls, an hour in all: a table with its index takes minutes, nothing takes longer."""
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
 CODE: Final = "CodeUri: .\n"
 NO_CODE: Final = "s3://none/none"
-"""For a worker's stack, which has no function: SAM checks the form of the URI all the same."""
+"""The code of a worker's stack, which has no function: SAM still checks the form of the URI."""
 
 _EMPTY: Final = ("didn't contain changes", "No updates are to be performed")
 _AT_ONCE: Final = frozenset(
@@ -48,7 +48,7 @@ Stack = dict[str, Any]
 
 
 class Deployed(msgspec.Struct, frozen=True):
-    """The changes, made or planned, and the resources of the stack now."""
+    """The changes, made or planned, and the resources of the stack."""
 
     steps: list[str]
     warnings: list[str]
@@ -67,13 +67,13 @@ def deploy(
 ) -> Deployed:
     """Deploy the template, or only show its change set; a second deployment changes nothing.
 
-    `store` is the URI for a function whose store is not on DynamoDB. With `capture` it is the
-    template of a capture.
+    `store` is the URI for a function whose store is not on DynamoDB. With `capture`, the template
+    of a capture is deployed.
     """
     name = topology.capture if capture else topology.name
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"infra apply: the name of a stack cannot be {name!r}: expected letters, digits "
+            f"infra apply: the name of a stack cannot be {name!r}: it must have letters, digits "
             f"and '-', a letter first. Write another name into [infra]"
         )
     what = f"CloudFormation stack {name}"
@@ -113,7 +113,8 @@ def deploy(
 def _check(
     what: str, there: Stack | None, wanted: template.Values, given: Mapping[str, str]
 ) -> None:
-    """Refuse an update that deletes somebody else's resources, or the function of this stack."""
+    """Raise ConfigError for an update that would delete resources that are not eventonce's, or the
+    function of this stack."""
     if not there or there["StackStatus"] == REVIEW:
         return
     held = _parameters(there)
@@ -143,18 +144,18 @@ class _ChangeSet:
         self._pending = False
 
     def create(self, body: str, parameters: list[dict[str, str]]) -> list[str]:
-        """The changes that it consists of, none if there is nothing to do."""
+        """Create the change set; return its changes, none if there is nothing to do."""
         made = self._client.create_change_set(
             **self._set,
             ChangeSetType="CREATE" if self._first else "UPDATE",
             TemplateBody=body,
             Parameters=parameters,
             Capabilities=CAPABILITIES,
-            # A stack whose first deployment failed could not be updated, only deleted.
+            # Without this, a stack whose first deployment failed could only be deleted.
             **({"OnStackFailure": "DELETE"} if self._first else {}),
         )
         self._pending = True
-        # By its id a stack is found after its deletion, too.
+        # The id finds a stack also after its deletion; the name does not.
         self._set = {"StackName": made["StackId"], "ChangeSetName": made["Id"]}
         try:
             _wait(self._client, "change_set_create_complete", **self._set)
@@ -168,12 +169,12 @@ class _ChangeSet:
         return [_step(it["ResourceChange"]) for page in pages for it in page["Changes"]]
 
     def execute(self) -> None:
-        """Have CloudFormation make the changes; it rolls all of them back if one fails."""
+        """Execute the changes; CloudFormation rolls all of them back if one fails."""
         self._client.execute_change_set(**self._set, ClientRequestToken=self._token)
         self._pending = False
         status = self._ended("stack_create_complete" if self._first else "stack_update_complete")
         if status == "ROLLBACK_COMPLETE":
-            # The rollback of a first deployment: the stack is deleted next.
+            # After the rollback of a first deployment, CloudFormation deletes the stack.
             status = self._ended("stack_delete_complete") or "DELETE_COMPLETE"
         if status:
             pages = self._client.get_paginator("describe_stack_events")
@@ -181,7 +182,7 @@ class _ChangeSet:
             raise _failure(self._what, status, self._token, events)
 
     def _ended(self, waiter: str) -> str:
-        """The final status, if it is another than the one waited for; or empty."""
+        """Wait for the end; return the final status if it is not the expected one, else empty."""
         try:
             _wait(self._client, waiter, StackName=self._set["StackName"])
         except WaiterError as error:
@@ -206,14 +207,14 @@ class _ChangeSet:
 
 
 def _step(change: dict[str, Any]) -> str:
-    """One change as a line: action, resource, and the properties that change."""
+    """Return one change as a line: action, resource, and the properties that change."""
     details = change.get("Details", ())
     action = str(change["Action"]).lower()
     if change.get("Replacement") == "True":
         action = "replace"
     elif details and all(it["Evaluation"] == "Dynamic" for it in details):
-        # The property refers to a resource that changes; only the execution shows whether its value
-        # does.
+        # The property refers to a resource that changes; only the execution shows whether the value
+        # of the property changes.
         action = f"maybe {action}"
     said = f"{action} {change['LogicalResourceId']} ({change['ResourceType']})"
     if change.get("PolicyAction") in ("Retain", "ReplaceAndRetain"):
@@ -226,7 +227,7 @@ def _step(change: dict[str, Any]) -> str:
 def _failure(
     what: str, status: str, token: str, events: Iterator[dict[str, Any]]
 ) -> EventonceError:
-    """The error of a deployment that failed: each resource with CloudFormation's reason."""
+    """Return the error of a failed deployment: each resource with CloudFormation's reason."""
     reasons = [
         f"{it['LogicalResourceId']} ({it['ResourceType']}): {it.get('ResourceStatusReason', '')}"
         for it in events
@@ -240,7 +241,7 @@ def _failure(
 
 
 def _hint(reason: str) -> str:
-    # AWS says the second if it finds the resource before anything is deployed.
+    # The second is AWS' answer if it finds the resource before anything is deployed.
     if "already exist" in reason or "ResourceExistenceCheck" in reason:
         return (
             "Choose another --name, import the existing resource into the stack (aws "
@@ -253,7 +254,8 @@ def _hint(reason: str) -> str:
 
 
 def _creates_bus(events: Any, topology: Topology, there: Stack | None) -> str:
-    """Whether the stack creates the bus: a bus that it created stays its own, any other is used."""
+    """Return whether the stack creates the bus: a bus that the stack created stays part of it; any
+    other existing bus is only used."""
     held = _parameters(there or {})
     if held.get("BusName") == topology.bus:
         return held.get("CreateBus", "no")
@@ -289,7 +291,7 @@ def _wait(client: Any, waiter: str, **asked: str) -> None:
 
 @contextmanager
 def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
-    """Clients by their services' names, and their errors as ours."""
+    """Yield a function from a service to its client; turn its errors into ours."""
     access = Access(infra.region or None, infra.endpoint or None, infra.profile or None)
     limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
     try:
@@ -297,7 +299,7 @@ def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
             yield lambda name: opened.enter_context(closing(connect(name, access, **limits)))
     except NoRegionError as error:
         raise ConfigError(
-            "infra: no region is named. Give --region, or region in [infra], or set AWS_REGION"
+            "infra: no region is named. Use --region, or region in [infra], or set AWS_REGION"
         ) from error
     except ClientError as error:
         raise _explained(error, what) from error

@@ -17,7 +17,7 @@ _BUS_PATH: Final = "event-bus/"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A queue or a bus; region and account are empty for those of the consumer itself."""
+    """A queue or a bus; region and account are empty if they are the consumer's own."""
 
     name: str
     region: str = ""
@@ -25,13 +25,13 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def queue(uri: str) -> Target:
-    """The queue of `sqs://NAME?region=…`, or of its URL."""
+    """Return the queue of `sqs://NAME?region=…`, or of its URL."""
     address = sqs.parse(uri)
     return Target(address.name, address.region or "", address.account)
 
 
 def bus(uri: str) -> Target:
-    """The bus of `events://NAME?region=…`, or of an ARN in place of the name."""
+    """Return the bus of `events://NAME?region=…`; an ARN may be in place of the name."""
     name, access = eventbridge.parse(uri)
     if not name.startswith(_ARN):
         return Target(name, access.region or "")
@@ -40,7 +40,7 @@ def bus(uri: str) -> Target:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The account and region that resources are in: the beginning of their ARNs."""
+    """The account and the region of resources: the beginning of their ARNs."""
 
     region: str = ANY
     account: str = ANY
@@ -52,25 +52,25 @@ class Place(msgspec.Struct, frozen=True):
         return next((it for start, it in apart.items() if self.region.startswith(start)), "aws")
 
     def of(self, target: Target) -> Place:
-        """The place of a target, which may have its own region and account."""
+        """Return the place of a target, which may have its own region and account."""
         return Place(target.region or self.region, target.account or self.account)
 
     def arn(self, service: str, resource: str) -> str:
-        """The ARN of a resource."""
+        """Return the ARN of a resource."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
 
     def queue(self, name: str) -> str:
-        """The ARN of a queue."""
+        """Return the ARN of a queue."""
         return self.arn("sqs", name)
 
     def table(self, name: str) -> str:
-        """The ARN of a table."""
+        """Return the ARN of a table."""
         return self.arn("dynamodb", f"table/{name}")
 
     def bus(self, name: str) -> str:
-        """The ARN of a bus, to put events on it. Deliveries carry the rule's instead."""
+        """Return the ARN of a bus, to put events on it. A delivery has the ARN of its rule."""
         return self.arn("events", f"event-bus/{name}")
 
     def rule(self, bus: str, name: str) -> str:
-        """The ARN of a rule: the source of its deliveries."""
+        """Return the ARN of a rule, which is the source of its deliveries."""
         return self.arn("events", f"rule/{name if bus == DEFAULT_BUS else f'{bus}/{name}'}")

@@ -1,8 +1,7 @@
 """The templates of a consumer, `template.yaml` and `main.tf`, and of a capture, `capture.yaml` and
 `capture.tf`; and the values of their parameters.
 
-Both files of a pair take the same parameters, `QueueName` of the one being `queue_name` of the
-other.
+Both files of a pair take the same parameters: `QueueName` in YAML is `queue_name` in Terraform.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _PARAMETER: Final = re.compile(r"^  (\w+):\n    Type: (\w+)\n", re.MULTILINE)
 
 
 class Template:
-    """One set of resources, in the words of CloudFormation and of Terraform."""
+    """One set of resources, as a template of CloudFormation and as a module of Terraform."""
 
     def __init__(self, yaml: str, tf: str) -> None:
         folder = files("eventonce.infra")
         self.cloudformation = folder.joinpath(yaml).read_text("utf-8")
         self.terraform = folder.joinpath(tf).read_text("utf-8")
         self.parameters: dict[str, str] = dict(_PARAMETER.findall(self.cloudformation))
-        """Each with its type."""
+        """The parameters with their types."""
 
 
 CONSUMER: Final = Template("template.yaml", "main.tf")
@@ -42,12 +41,12 @@ CAPTURE: Final = Template("capture.yaml", "capture.tf")
 
 
 def template_of(role: Role) -> Template:
-    """The template of what a capture needs, or of a consumer, which is a function or a worker."""
+    """Return the template of a capture, or of a consumer, which is a function or a worker."""
     return CAPTURE if role == "capture" else CONSUMER
 
 
 def values(topology: Topology, role: Role, place: Place, given: Mapping[str, str]) -> Values:
-    """The parameters of a topology; `given` ones win."""
+    """Return the parameters of a topology; those of `given` win."""
     found = _of_capture(topology) if role == "capture" else _of_consumer(topology, role, place)
     for name, text in given.items():
         found[name] = typed(name, text, template_of(role))
@@ -110,7 +109,7 @@ def _flag(value: bool) -> str:  # noqa: FBT001  its only argument
 
 
 def typed(name: str, text: str, of: Template = CONSUMER) -> Value:
-    """The value of a parameter from its text; ConfigError if the template has no such parameter."""
+    """Return the value of a parameter from its text; ConfigError for an unknown parameter."""
     known = of.parameters
     kind = known.get(name)
     if kind is None:
@@ -131,7 +130,7 @@ def typed(name: str, text: str, of: Template = CONSUMER) -> Value:
 
 
 def parameters(found: Values) -> list[dict[str, str]]:
-    """The values as CloudFormation takes them."""
+    """Return the values in the form of CloudFormation."""
     return [
         {
             "ParameterKey": name,
@@ -142,7 +141,7 @@ def parameters(found: Values) -> list[dict[str, str]]:
 
 
 def variables(found: Values) -> dict[str, Any]:
-    """The values as Terraform takes them, a `terraform.tfvars.json`."""
+    """Return the values in the form of Terraform, a `terraform.tfvars.json`."""
     flags = {"true": True, "false": False}
     return {
         re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): flags.get(value, value)
@@ -153,7 +152,7 @@ def variables(found: Values) -> dict[str, Any]:
 
 
 def cloudformation(found: Values, of: Template = CONSUMER) -> str:
-    """The template with these defaults; its comments and their order stay."""
+    """Return the template with these defaults; its comments and its order stay."""
     text = of.cloudformation
     for said in parameters(found):
         name, value = said.values()
@@ -163,10 +162,10 @@ def cloudformation(found: Values, of: Template = CONSUMER) -> str:
 
 
 def terraform(found: Values, of: Template = CONSUMER) -> str:
-    """The module with these defaults."""
+    """Return the module with these defaults."""
     text = of.terraform
     for name, value in variables(found).items():
-        # A text of the user's own is not interpolated.
+        # Escaped, so that Terraform does not interpolate a user's text.
         literal = json.dumps(value).replace("${", "$${").replace("%{", "%%{")
         before = rf'(?m)^(variable "{name}" {{\n  type .*\n)(?:  default .*\n)?'
         text = _put(text, before, f"  default     = {literal}\n")

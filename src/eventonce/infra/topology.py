@@ -1,6 +1,7 @@
-"""The topology: the names of all resources and the events they are for, from the table `[infra]`.
+"""The topology: the names of all resources, and the events that they receive, from the table
+`[infra]`.
 
-`template` turns it into the parameters of the two templates, `iam` into policies.
+`template` turns the topology into the parameters of the two templates, `iam` into policies.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ RESERVED: Final = "aws."
 FIFO: Final = ".fifo"
 
 VISIBILITY_TIMEOUTS: Final = 6
-"""Times the function's timeout, as Lambda recommends: a batch that is retried while the function is
-throttled must not become visible in the middle of a run."""
+"""The visibility timeout in timeouts of the function, as Lambda recommends: a batch that is retried
+while the function is throttled must not become visible during a run."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
-"""A role has 64 characters, and the function's ends with `-function`."""
+"""The name; a role has at most 64 characters, and the function's role ends with `-function`."""
 
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,68}(\.fifo)?")
-"""A queue has 80 characters, and one of those beside it ends with `-undelivered`."""
+"""The queue; its name has at most 80 characters, and one more queue ends with `-undelivered`."""
 
 _ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
 _CODE: Final = re.compile(r"s3://[A-Za-z0-9.-]+/[A-Za-z0-9!_.*'()/-]+")
@@ -47,7 +48,7 @@ _BUS: Final = re.compile(r"[A-Za-z0-9_./-]{1,256}")
 
 
 class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[infra]`; the defaults of its fields follow from the rest of the file."""
+    """The table `[infra]`; defaults of its fields come from the rest of the file."""
 
     name: str = ""
     """The name that the names of all resources begin with; the consumer's name, if empty."""
@@ -55,16 +56,16 @@ class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pattern: dict[str, Any] = {}
     """The rule's whole event pattern."""
     source: str = ""
-    """Instead of a pattern: the beginning of the events' source."""
+    """The beginning of the events' source, instead of a pattern."""
     queue: str = ""
     rule: str = ""
     fifo: bool = False
     timeout: int = 60
-    """Seconds a run of the function may take; the queue's visibility is six times as long."""
+    """Seconds that a run of the function may take; the queue's visibility is six times as long."""
     receives: int = 100
-    """Receives of a message before SQS itself gives it up. The consumer counts attempts of its own
-    and keeps dead letters, so this is for messages that never reach it: with six minutes of
-    visibility a store may be unavailable for ten hours."""
+    """Receives of a message before SQS gives it up. The consumer counts its own attempts and keeps
+    dead letters, so this is for messages that never reach it: with six minutes of visibility, a
+    store may be unavailable for ten hours."""
     region: str = ""
     account: str = ""
     """The account's number; `apply` asks AWS for it."""
@@ -82,18 +83,18 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     key: str = ""
     expiry: str = ""
-    """The names of the two attributes, where the URI says others than the store's own."""
+    """The names of the attributes `key` and `expiry`; empty for the store's defaults."""
     region: str = ""
     elsewhere: bool = False
-    """Whether the table's endpoint is another than that of the other resources."""
+    """Whether the table has another endpoint than the other resources."""
 
     def is_in(self, region: str) -> bool:
-        """Whether the table stands beside resources of this region."""
+        """Whether the table is in this region, together with the other resources."""
         return not self.elsewhere and (region == ANY or self.region in ("", region))
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """All names and numbers."""
+    """All names and numbers of the resources."""
 
     name: str
     """The name that the names of all resources begin with."""
@@ -106,9 +107,9 @@ class Topology(msgspec.Struct, frozen=True):
     timeout: int
     receives: int
     table: Table | None = None
-    """None where the store is not DynamoDB."""
+    """The table of the store; None if the store is not DynamoDB."""
     embedded: str = ""
-    """The scheme of a store that only one machine sees, such as a file; or empty."""
+    """The scheme of a store that only one machine can use, such as a file; or empty."""
     letters: Target | None = None
     """The queue for dead letters; None if the store keeps them."""
     drops_letters: bool = False
@@ -120,7 +121,7 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def fifo(self) -> bool:
-        """Whether the queue keeps an order."""
+        """Whether the queue is a FIFO queue."""
         return self.queue.endswith(FIFO)
 
     @property
@@ -130,7 +131,7 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def undelivered(self) -> str:
-        """The queue for events that EventBridge could not deliver; it takes no FIFO queue."""
+        """The queue for events that EventBridge could not deliver; it must be a standard queue."""
         return self.queue.removesuffix(FIFO) + "-undelivered"
 
     @property
@@ -140,12 +141,12 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def capture_rule(self) -> str:
-        """The rule that copies events for a capture; a rule has 64 characters."""
+        """The rule that copies events for a capture; its name has at most 64 characters."""
         return f"{self.rule[:56]}-capture"
 
     @property
     def capture_queue(self) -> str:
-        """The queue of a capture, which is no FIFO queue: the order of arrival is to be seen."""
+        """The queue of a capture: a standard queue, to show the real order of arrival."""
         return f"{self.queue.removesuffix(FIFO)}-capture"
 
     @property
@@ -155,8 +156,8 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def letter_queue(self) -> str:
-        """The queue for dead letters, if the stack creates it: empty if it is one of the others, or
-        in another region or account."""
+        """The queue for dead letters, if the stack creates it; empty if it is another queue of the
+        stack, or in another region or account."""
         letters = self.letters
         if letters is None or letters.region or letters.account:
             return ""
@@ -199,8 +200,8 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def absent_partner(bus: str, pattern: dict[str, Any]) -> str:
-    """The partner whose events alone this pattern matches, if none of them arrives on this bus
-    unless it is forwarded; or empty."""
+    """Return the partner if this pattern matches only its events, and none of them arrives on this
+    bus unless it is forwarded; otherwise empty."""
     found = _beginnings(pattern)
     partners = bool(found) and all(one.startswith(PARTNER) for one in found)
     if not partners or bus.startswith(PARTNER):
@@ -209,7 +210,7 @@ def absent_partner(bus: str, pattern: dict[str, Any]) -> str:
 
 
 def partner_remedy(bus: str, partner: str) -> str:
-    """The reason why no event of this partner is on this bus, and what to do."""
+    """Return why no event of this partner is on this bus, and what to do."""
     return (
         f"those arrive only on the bus that has the name of their source. Forward them to {bus}, "
         f'or write that bus into [infra], as in bus = "{partner}/…"; '
@@ -228,9 +229,9 @@ def topology_of(
     sinks: Sequence[str] = (),
     matching: bool = True,
 ) -> Topology:
-    """The topology of a table `[infra]` and the other fields of the file.
+    """Return the topology of a table `[infra]` and the other fields of the file.
 
-    `matching` is whether the rule's pattern is needed: without any, ConfigError is raised.
+    With `matching`, the rule's pattern is needed: ConfigError if there is none.
     """
     wrong = dict(faults(infra, name))
     if wrong:
@@ -263,9 +264,9 @@ def topology_of(
 
 
 def placed(infra: Infra, workers: str) -> Infra:
-    """The table with the name of its queue, or else of the worker's. A queue may be given as a URI,
-    as for `run` and `send`: region, endpoint and profile of its own win, those of the worker's
-    queue are defaults."""
+    """Return the table with the name of its queue, or of the worker's queue if it has none. A queue
+    may be given as a URI, as for `run` and `send`: the region, endpoint and profile of that URI
+    win; those of the worker's queue are defaults."""
     is_uri = "/" in infra.queue
     if not is_uri and (infra.queue or not workers):
         return infra
@@ -281,8 +282,8 @@ def placed(infra: Infra, workers: str) -> Infra:
 
 
 def faults(infra: Infra, name: str = "") -> Iterator[tuple[str, str]]:
-    """The fields of the table that cannot be as they are, each with its complaint. `name` is the
-    consumer's. Names that follow from a right one are right."""
+    """Yield the wrong fields of the table, each with its message. `name` is the consumer's name.
+    Names that are made from a right name are right."""
     called, queue, rule = _called(infra, name), _queue(infra, NAME), infra.rule or NAME
     names = (
         ("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may have another"),
@@ -292,9 +293,9 @@ def faults(infra: Infra, name: str = "") -> Iterator[tuple[str, str]]:
     )
     for field, text, allowed, expected in names:
         if not allowed.fullmatch(text):
-            yield field, f"infra: the {field} cannot be {text!r}: expected {expected}"
+            yield field, f"infra: the {field} cannot be {text!r}: it must be {expected}"
     if infra.endpoint and not _ENDPOINT.fullmatch(infra.endpoint):
-        # Not repeated: the text before an @ is a secret.
+        # The endpoint is not repeated: a text before an @ may be a secret.
         said = "must be like http://127.0.0.1:4566, with no user or password in it"
         yield "endpoint", f"infra: the endpoint {said}"
     if infra.code and not _CODE.fullmatch(infra.code):
@@ -316,14 +317,14 @@ def _queue(infra: Infra, called: str) -> str:
 
 
 def _here(target: Target, infra: Infra) -> Target:
-    """The target without its region, if that is the region of all resources."""
+    """Return the target without its region if that is the region of all resources."""
     here = target.region == infra.region
     return msgspec.structs.replace(target, region="") if here else target
 
 
 def _pattern(infra: Infra, rules: Sequence[presets.Spec], *, matching: bool) -> dict[str, Any]:
-    """The pattern of the rule, if none was given: a rule without a pattern would take every event
-    of the account."""
+    """Return the pattern of the rule, if none was given. ConfigError if no source is known: a rule
+    without a pattern would take every event of the account."""
     sources = _sources(infra, rules)
     if matching and not sources:
         raise ConfigError(
@@ -335,7 +336,7 @@ def _pattern(infra: Infra, rules: Sequence[presets.Spec], *, matching: bool) -> 
 
 
 def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
-    """Matchers of the events' sources; none if no source is named."""
+    """Return matchers of the events' sources; none if no source is named."""
     if infra.source:
         return [{"prefix": infra.source}]
     if infra.bus.startswith(PARTNER):
@@ -347,7 +348,7 @@ def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
 
 
 def _known(spec: presets.Spec) -> list[str]:
-    """The sources that a preset or a rule matches; `auto` matches any."""
+    """Return the sources that a preset or a rule matches; none for `auto`, which matches any."""
     if spec == presets.AUTO:
         return []
     return [glob for rule in presets.resolve(spec) for glob in rule.match.source]
@@ -361,7 +362,7 @@ def _matcher(glob: str) -> Any:
 
 
 def _beginnings(pattern: dict[str, Any]) -> list[str]:
-    """The beginning of each source in the pattern; empty for any beginning."""
+    """Return the beginning of each source in the pattern; an empty text is any beginning."""
     sources = pattern.get("source")
     return [_beginning(matcher) for matcher in sources] if isinstance(sources, list) else []
 
