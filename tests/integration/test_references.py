@@ -64,7 +64,7 @@ def test_each_reference_stands_for_its_value(
         ("ssm:/crm/key?regoin=x", "the parameter /crm/key: there is no option 'regoin'"),
         ("secretsmanager:nothing?{endpoint}", "the secret nothing: "),
         ("secretsmanager:octets?{endpoint}", "the secret octets is binary"),
-        ("secretsmanager:plain#field?{endpoint}", "the secret plain is no JSON object"),
+        ("secretsmanager:plain#field?{endpoint}", "the secret plain is not a JSON object"),
         ("secretsmanager:crm/db#user?{endpoint}", "the secret crm/db has no field 'user'"),
     ],
 )

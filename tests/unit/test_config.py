@@ -85,7 +85,9 @@ def test_a_wrong_override_is_named_with_its_line_and_no_rule_is_blamed(
 def test_what_looks_like_a_reference_is_no_secret(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "crm.toml"
     path.write_text(f'[receiver]\napi_keys = ["a key of many letters {wrong}"]')
-    with pytest.raises(ConfigError, match=r":2: receiver.api_keys: .* (is no refer|cannot be r)"):
+    with pytest.raises(
+        ConfigError, match=r":2: receiver.api_keys: .* (is not a refer|cannot be r)"
+    ):
         load(path)
 
 

@@ -1,6 +1,6 @@
 """The file `eventonce.toml`: store, name, rules, sinks, and the settings of worker and receiver.
 
-`checks` beside this module finds values that have the right type and cannot work.
+`checks` beside this module finds values that have the right type but cannot work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FILE: Final = Path("eventonce.toml")
 DEFAULT_STORE: Final = "sqlite:///eventonce.db"
 
 DEFAULT_NAME: Final = "default"
-"""The name of a consumer on an embedded store that was given no name."""
+"""The name of a consumer on an embedded store without a name of its own."""
 
 CIRCULAR: Final = (
     "letters: dead letters must not go to the queue that events come from: each would be received "
@@ -44,7 +44,7 @@ CIRCULAR: Final = (
 
 
 class WorkerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[worker]`: the queue of `eventonce run`, and how much is done at once.
+    """The table `[worker]`: the queue and the limits of `eventonce run`.
 
     Durations are seconds or texts such as `"5m"`.
     """
@@ -56,15 +56,15 @@ class WorkerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     receivers: int = 2
     """Receive requests at the same time, each for at most ten messages."""
     visibility: float | str = "60s"
-    """How long the messages of a dead worker stay hidden; a living worker renews its own."""
+    """The time that messages of a dead worker stay hidden; a living worker renews its own."""
     wait: float | str = "5s"
-    """How long a receive request waits for a message. An idle worker ends this late at most."""
+    """The time that a receive request waits for a message. An idle worker ends within it."""
     drain: float | str = "25s"
-    """How long running handlers have after SIGTERM; orchestrators usually kill after 30 seconds."""
+    """The time that handlers have after SIGTERM; orchestrators usually kill after 30 seconds."""
     health: str | int = ""
     """`HOST:PORT`, or a port on loopback, of the health endpoint; empty for none."""
     metrics: bool = True
-    """Whether the health endpoint has /metrics too, where the extra `metrics` is installed."""
+    """Whether the health endpoint has /metrics too, if the extra `metrics` is installed."""
 
 
 class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,12 +76,12 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: list[str] = []
-    """Several during a rotation; the same is true of all secrets below."""
+    """The API keys; several during a rotation, as with all secrets below."""
     api_key_header: str = "x-api-key"
     users: dict[str, str] = {}
     """Names and passwords for Basic authentication."""
     webhook_secrets: list[str] = []
-    """Standard Webhooks and Svix: `whsec_` and base64."""
+    """The secrets of Standard Webhooks and Svix: `whsec_` and base64."""
     stripe_secrets: list[str] = []
     """The signing secret of each endpoint, with its `whsec_`."""
     shopify_secrets: list[str] = []
@@ -92,60 +92,60 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sns_topics: list[str] = []
     """ARNs of the topics whose subscriptions are confirmed and whose messages are accepted."""
     sns_tolerance: float | str = "1d"
-    """The age of the oldest SNS message accepted. SNS retries for an hour, later if throttled."""
+    """The largest age of an SNS message. SNS retries for an hour, and longer if throttled."""
     anyone_may_send_events: bool = False
-    """Whether to listen on other addresses than loopback although no authentication is set."""
+    """Whether to listen on other addresses than loopback even without authentication."""
     max_body: int = 2 << 20
-    """Bytes of one request: the largest event there is, or some thousand usual ones."""
+    """The most bytes of one request: the largest possible event, or some thousand usual ones."""
     max_events: int = 1_000
-    """Events of one request: each may become a dead letter and has its line in the answer."""
+    """The most events of one request: each may become a dead letter, and is in the answer."""
     concurrency: int = 64
-    """Requests in progress."""
+    """The most requests under way."""
     max_in_flight: int = 8 << 20
-    """Bytes of all bodies in progress. One body takes about five times its size in memory."""
+    """The most bytes of all bodies under way. A body takes about five times its size in memory."""
     header_timeout: float | str = "10s"
     body_timeout: float | str = "10s"
     answer_within: float | str = "4.5s"
-    """When to answer at the latest: EventBridge waits five seconds. A longer run goes on."""
+    """The longest time to an answer: EventBridge waits five seconds. A longer run goes on."""
     drain: float | str = "25s"
-    """How long requests in progress have after SIGTERM."""
+    """The time that requests under way have after SIGTERM."""
     metrics: bool = True
-    """Whether there is /metrics, where the extra `metrics` is installed."""
+    """Whether there is /metrics, if the extra `metrics` is installed."""
 
     def __repr__(self) -> str:
-        """The secrets are left out: settings end up in logs."""
+        """Return a text without the secrets: settings appear in logs."""
         return f"Serve(host={self.host!r}, port={self.port!r})"
 
 
 class HistoryTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[history]`: where `run` and `serve` keep what they decide, and for how long."""
+    """The table `[history]`: where `run` and `serve` keep their decisions, and for how long."""
 
     store: str = ""
     """`sqlite:///PATH` or `postgresql://…`; empty for no history."""
     keep: float | str = "30d"
-    """How long a decision is kept."""
+    """The time that a decision is kept."""
     most: int = 5_000_000
-    """Decisions that are kept at most."""
+    """The most decisions that are kept."""
 
     def __repr__(self) -> str:
-        """The password is left out: settings end up in logs."""
+        """Return a text without the password: settings appear in logs."""
         return f"HistoryTable(store={masked(self.store)!r}, keep={self.keep!r}, most={self.most!r})"
 
 
 class DashboardTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[dashboard]`: where people watch and act, and who may."""
+    """The table `[dashboard]`: its address, and the people who may look and act."""
 
     listen: str | int = ""
     """`HOST:PORT`, or a port on loopback, of the dashboard of `run` and `serve`; empty for none."""
     viewers: dict[str, str] = {}
-    """Names and passwords of those who may look."""
+    """Names and passwords of people who may look."""
     operators: dict[str, str] = {}
-    """Names and passwords of those who may also redrive and drop dead letters."""
+    """Names and passwords of people who may also redrive and drop dead letters."""
     viewers_see_values: bool = False
-    """Whether viewers are shown the content of events, which names people and their numbers."""
+    """Whether viewers see the content of events, which has names and numbers of people."""
 
     def __repr__(self) -> str:
-        """The passwords are left out: settings end up in logs."""
+        """Return a text without the passwords: settings appear in logs."""
         return f"DashboardTable(listen={self.listen!r})"
 
 
@@ -153,13 +153,13 @@ class PrivacyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table `[privacy]`: how personal values are kept."""
 
     sealing_keys: list[str] = []
-    """The keys that dead letters and results are encrypted with: the first seals, all of them open.
-    Each is 32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`; none stores in clear."""
+    """The keys that encrypt dead letters and results: the first key seals, all keys open. Each is
+    32 bytes in base64 or hexadecimal, or `kms://KEY?region=…`. Without a key, nothing is sealed."""
     digests: bool = True
-    """Whether the history has keyed digests in place of ids, where there are `secrets`."""
+    """Whether the history has keyed digests in place of ids, if there are `secrets`."""
 
     def __repr__(self) -> str:
-        """The keys are left out: settings end up in logs."""
+        """Return a text without the keys: settings appear in logs."""
         return f"PrivacyTable({len(self.sealing_keys)} sealing_keys, digests={self.digests!r})"
 
 
@@ -174,12 +174,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files of `[[rule]]` tables, tried in turn after the file's own."""
     secrets: list[str] = []
     override: dict[str, Any] = {}
-    """Fields that replace those of every rule, the presets' too, such as `remember`."""
+    """Fields that replace those of every rule, also of presets, such as `remember`."""
     sink: list[Sink] = []
     letters: str = ""
     """The queue for dead letters, `sqs://NAME`; empty to keep them in the store."""
     keep_letters: float | str = ""
-    """How long dead letters stay in the store, such as `"90d"`; empty for ever."""
+    """The time that dead letters stay in the store, such as `"90d"`; empty for ever."""
     unhandled: str = "ignore"
     """The policy for events whose type no sink takes: "ignore", "letter" or "fail"."""
     keep_headers: list[str] = []
@@ -187,7 +187,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tap: str = ""
     """The file that `run` and `serve` write events to as they arrive; empty for none."""
     shadow_log: str = ""
-    """The file where `run` and `serve` record what rules with `shadow` decide; empty for none."""
+    """The file where `run` and `serve` record decisions of rules with `shadow`; empty for none."""
     audit: str = ""
     """The file that gets a line for each action on dead letters; empty for none."""
     history: HistoryTable = HistoryTable()
@@ -199,41 +199,41 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: tuple[Rule, ...] = ()
 
     def __repr__(self) -> str:
-        """Secrets and passwords are left out: settings end up in logs."""
+        """Return a text without secrets and passwords: settings appear in logs."""
         return f"Config(store={masked(self.store)!r}, name={self.name!r})"
 
     @property
     def circular(self) -> bool:
-        """Whether dead letters go to the queue that events come from, by whatever URI."""
+        """Whether dead letters go to the queue of events, even if the two URIs differ."""
         try:
             return address.same(address.parse(self.letters), address.parse(self.worker.queue))
         except ConfigError:
-            # One of the two is absent or wrong; a wrong one is reported when it is opened.
+            # One URI is missing or wrong; a wrong URI is reported when it is opened.
             return False
 
     @property
     def secret_bytes(self) -> list[bytes]:
-        """The secrets as digests take them."""
+        """The secrets as bytes, for digests."""
         return [secret.encode() for secret in self.secrets]
 
     def all_rules(self) -> list[Rule]:
-        """The rules in the order they are tried: the file's own, those of other files, presets."""
+        """Return the rules in their order: the file's own, those of other files, presets."""
         found = [*self.rule]
         for field in ("rules", "presets"):
             for spec in getattr(self, field):
                 found += resolved(field, spec)
         if not self.override:
             return found
-        # TRANSPORT too: in shadow mode no event at all may be dropped.
+        # TRANSPORT too: if all rules are in shadow mode, no event may be dropped.
         return presets.overridden([*found, *TRANSPORT], **self.override)
 
     def ruleset(self, name: str = "") -> Ruleset:
-        """The rules, to make the keys of a consumer with this name."""
+        """Return the ruleset that makes the keys of a consumer with this name."""
         named = name or self.name or DEFAULT_NAME
         return Ruleset(self.all_rules(), name=named, secrets=self.secret_bytes)
 
     def consumer(self, *, store: str | Store | None = None, name: str | None = None) -> Consumer:
-        """The consumer of this file, with its sinks as handlers; arguments win over the file."""
+        """Return the consumer of this file, with its sinks as handlers; arguments win."""
         if self.circular:
             raise ConfigError(CIRCULAR)
         handlers = [(sink.match, open_sink(sink)) for sink in self.sink]
@@ -261,7 +261,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def resolved(field: str, spec: str) -> list[Rule]:
-    """The rules that an entry of `presets` or `rules` stands for."""
+    """Return the rules of an entry of `presets` or `rules`."""
     if presets.is_file(spec) != (field == "rules"):
         kind = "a file" if field == "presets" else "not a .toml file"
         raise ConfigError(f"{field}: {spec!r} is {kind}; {_instead(spec)}")
@@ -274,17 +274,17 @@ def resolved(field: str, spec: str) -> list[Rule]:
 
 
 def _instead(value: object) -> str:
-    """The text to write in place of a wrong value of `presets` or `rules`."""
+    """Return the remedy for a wrong value of `presets` or `rules`."""
     if not isinstance(value, str):
         return "a rule of your own is a [[rule]] table"
     if "." in value and not presets.is_file(value):
-        # No preset has a dot in its name: it is a file of something else.
+        # No preset has a dot in its name: the value is a file that is not TOML.
         return "rules are [[rule]] tables in a file such as mine.toml"
     return f'write {"rules" if presets.is_file(value) else "presets"} = ["{value}"]'
 
 
 def table_needs(sink: Sink) -> str:
-    """The message about a table sink whose store has no transactions."""
+    """Return the message about a table sink whose store has no transactions."""
     return (
         f"sink {sink.to!r} for {sink.match!r}: a table is written in the store's transaction; "
         f"use a store of sqlite: or postgresql:"
@@ -292,10 +292,10 @@ def table_needs(sink: Sink) -> str:
 
 
 def load(path: str | PathLike[str] | None = None) -> Config:
-    """The settings of the file; the defaults if no file is named and there is none.
+    """Return the settings of the file; the defaults if no file is named and none exists.
 
-    `${NAME}` in a string stands for that environment variable, `${file:…}`, `${ssm:…}` and
-    `${secretsmanager:…}` for what is kept there, so that no secret need be written.
+    `${NAME}` in a string is replaced by that environment variable; `${file:…}`, `${ssm:…}` and
+    `${secretsmanager:…}` are replaced by the value in that place, so that the file has no secrets.
     ConfigError names every fault that no argument could correct, each with its line.
     """
     if path is None:
@@ -320,12 +320,12 @@ class Reading(NamedTuple):
     """The `[[sink]]` tables by their numbers; None for a wrong one."""
     faults: list[Fault]
     unasked: list[Place]
-    """The places of values that a service was not asked for."""
+    """The places of references whose service was not asked."""
 
 
 def read(path: Path, *, ask: bool = True) -> Reading:
-    """The content of the file, and every fault that can be seen in the file alone. `ask`: whether
-    services are asked for the secrets that it refers to."""
+    """Return the content of the file, and every fault that shows in the file alone. `ask` is
+    whether services are asked for the values of references."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -349,7 +349,7 @@ def read(path: Path, *, ask: bool = True) -> Reading:
         given["sink"] = [sink for sink in sinks if sink is not None]
     config = _converted(Config, given, faults) or Config()
     faults += _override_faults(config.override)
-    # Of a reference that stayed as it is, the text is no secret to be judged.
+    # The text of a reference that was not replaced is not a secret, and is not checked as one.
     left = {*references.unasked, *(fault.place for fault in references.faults)}
     faults += [one for one in _secret_faults(config.secrets) if one.place not in left]
     config = msgspec.structs.replace(config, rule=tuple(own))
@@ -365,7 +365,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "array": "a list",
     "object": "a table",
 }
-"""The names that msgspec gives to types, and the words for them; the others are dates and times."""
+"""The words for msgspec's names of types; all other types are dates and times."""
 
 _MISMATCH: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$(\[\d+\])?.*)?")
 
@@ -373,9 +373,10 @@ _MISMATCH: Final = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `\$(\[\d+\
 def _converted(
     kind: type[T], given: Mapping[str, Any], faults: list[Fault], place: Place = ()
 ) -> T | None:
-    """The table without its wrong fields, which join the faults; None if a required one is wrong.
+    """Return the table without its wrong fields, which are added to the faults; None if a required
+    field is wrong.
 
-    Each field by itself: `msgspec.convert` of the whole stops at the first fault.
+    Fields are converted one by one: `msgspec.convert` of the whole stops at the first fault.
     """
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     kept: dict[str, Any] = {}
@@ -400,7 +401,7 @@ def _converted(
 
 
 def _mismatch(name: str, error: msgspec.ValidationError) -> str:
-    """The fault in words, without the value, which may be a secret."""
+    """Return the fault in words, without the value, which may be a secret."""
     found = _MISMATCH.fullmatch(str(error))
     assert found is not None, error
     expected = _KINDS.get(found[1]) or " or ".join(_KINDS[one] for one in found[1].split(" | "))

@@ -1,5 +1,5 @@
-"""Checks of settings that have the right type and cannot work, for `eventonce check` and for the
-commands themselves. Nothing is connected to."""
+"""Checks of settings that have the right type but cannot work, for `eventonce check` and for the
+commands themselves. No connection is opened."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from eventonce.stores.sqlite.uri import read as read_sqlite
 PORTS: Final = 65_536
 
 MOST_THREADS: Final = 1_000
-"""Handlers at the same time: each has a thread."""
+"""The most handlers at the same time: each has a thread."""
 
 MOST_RECEIVERS: Final = 100
 
@@ -45,11 +45,11 @@ value."""
 
 
 def check(path: Path, *, name: str | None = None, also: Checks | None = None) -> Config:
-    """ConfigError with every fault of the file; else its settings, where each field and each table
-    with a value that a service was not asked for has its default.
+    """Return the settings of the file; ConfigError with every fault. A field or a table with a
+    reference whose service was not asked has its default.
 
-    `name` is the consumer's name if it does not come from the file; `also` are the checks of
-    fields that only one command knows.
+    `name` is the consumer's name if it does not come from the file; `also` are checks of fields
+    that only one command knows.
     """
     reading = read(path, ask=False)
     checks = {**CHECKS, **(also or {})}
@@ -67,9 +67,9 @@ def check(path: Path, *, name: str | None = None, also: Checks | None = None) ->
 
 
 def check_values(config: Config, *tables: str, also: Checks | None = None) -> None:
-    """ConfigError with every wrong value of these tables, and of the fields that are in none, from
-    the file or from an option, and with those that name one file. `also` are the checks of
-    fields that only one command knows."""
+    """Raise ConfigError with every wrong value of these tables and of fields outside all tables,
+    from the file or from an option, and with settings that name the same file. `also` are checks
+    of fields that only one command knows."""
     asked = {place: it for place, it in CHECKS.items() if len(place) == 1 or place[0] in tables}
     found = [*_wrong_values(config, {**asked, **(also or {})}), *_shared_files(config, config.sink)]
     if found:
@@ -77,11 +77,11 @@ def check_values(config: Config, *tables: str, also: Checks | None = None) -> No
 
 
 def _is_read(reading: Reading, place: Place) -> bool:
-    """Whether this field and all fields within it could be read; a faulty one is not judged."""
+    """Whether this field and all fields within it could be read; otherwise it is not checked."""
     wrong = [fault.place for fault in reading.faults]
     table = getattr(reading.config, str(place[0])) if len(place) == 1 else None
     if not isinstance(table, msgspec.Struct):
-        # Whether the fields of a table fit together depends on none that a service is asked for.
+        # A check of a whole table does not depend on fields that a service is asked for.
         wrong += reading.unasked
     return not any(it[: len(place)] == place or place[: len(it)] == it for it in wrong)
 
@@ -108,9 +108,9 @@ def _wrong_values(config: Config, checks: Checks) -> Iterator[Fault]:
         except (ConfigError, ValueError) as error:
             for line in str(error).split("\n"):
                 said = line.removeprefix(f"{place[0]}: ")
-                # Not of a value that begins with the same letters, such as `tap.db`.
+                # Only the field's name is removed, not a value such as `tap.db`.
                 said = re.sub(rf"^{place[-1]}(?=[: \[])", "", said).lstrip(": ")
-                # A fault of one item names it, such as `[0]`.
+                # The message about one item begins with its number, such as `[0]`.
                 yield Fault(place, f"{label(place)}{'' if said.startswith('[') else ': '}{said}")
 
 
@@ -139,7 +139,7 @@ def _sink_faults(reading: Reading) -> Iterator[Fault]:
 
 
 def _shared_files(config: Config, sinks: Iterable[Sink | None]) -> Iterator[Fault]:
-    """The settings that name the file of another, which would write into the middle of it."""
+    """Yield settings that name the same file: they would write into each other's data."""
     files: defaultdict[str, dict[Place, str]] = defaultdict(dict)
     for place, way, path in _written(config, sinks):
         files[os.path.realpath(path)][place] = way
@@ -154,8 +154,9 @@ def _shared_files(config: Config, sinks: Iterable[Sink | None]) -> Iterator[Faul
 def _written(
     config: Config, sinks: Iterable[Sink | None]
 ) -> Iterator[tuple[Place, str, str | Path]]:
-    """The files that are written: the setting, how it writes, and the path. Those that write in one
-    way may share a file: tables of SQLite have names of their own, lines of sinks are whole."""
+    """Yield the files that are written: the setting, the way of writing, and the path. Settings
+    with the same way may share a file: SQLite's tables have different names, and sinks append whole
+    lines."""
     for field in ("tap", "shadow_log", "audit"):
         path = getattr(config, field)
         if path and "\0" not in path:
@@ -169,7 +170,7 @@ def _written(
             try:
                 names = read_sqlite(uri).names
             except ConfigError:
-                continue  # the check of this field says so
+                continue  # the check of this field reports it
             yield from ((place, "sqlite", name) for name in names)
     for number, sink in enumerate(sinks):
         if sink is not None and sink.to.startswith("file:") and "\0" not in sink.to:
@@ -177,7 +178,7 @@ def _written(
 
 
 def _infra_faults(config: Config) -> Iterator[Fault]:
-    """The wrong fields of the table `[infra]`, if the file has it."""
+    """Yield the wrong fields of the table `[infra]`, if the file has it."""
     infra = config.infra
     if infra == Infra():
         return
@@ -186,7 +187,7 @@ def _infra_faults(config: Config) -> Iterator[Fault]:
     try:
         infra = placed(infra, config.worker.queue)
     except ConfigError as error:
-        if infra.queue:  # of the worker's queue its own check says so
+        if infra.queue:  # the worker's queue has its own check
             yield Fault(("infra", "queue"), f"infra: {error}")
         infra = msgspec.structs.replace(infra, queue="")
     for field, said in faults(infra, config.name):
@@ -207,7 +208,7 @@ def _adapter(uri: str) -> Adapter | None:
 
 
 def seconds(value: float | str) -> float:
-    """A duration in seconds; digits alone are seconds, even as a text."""
+    """Return a duration in seconds; digits alone are seconds, even as a text."""
     return duration(float(value) if str(value).replace(".", "", 1).isdecimal() else value) / 1000
 
 
@@ -263,4 +264,4 @@ CHECKS: Final[Checks] = {
     ("serve", "answer_within"): _some_time,
     ("serve", "drain"): _some_time,
 }
-"""The checks of each field beside its type."""
+"""The checks of the fields, in addition to their types."""

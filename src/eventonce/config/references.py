@@ -1,5 +1,5 @@
-"""References: `${…}` in a string of the file stands for a value that is kept elsewhere, so that no
-secret must be written down."""
+"""References: `${…}` in a string of the file is replaced by a value from another place, so that the
+file has no secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.rules.tomltext import Fault, Place, label
 
 REMOTE: Final = ("ssm", "secretsmanager")
-"""Kinds whose values a service must be asked for."""
+"""The kinds of references whose values come from a service."""
 
 TIMEOUT: Final = 10.0
 ATTEMPTS: Final = 3
@@ -26,7 +26,7 @@ ATTEMPTS: Final = 3
 _REFERENCE: Final = re.compile(
     r"\$\{(?:(\w+)|(env|file|ssm|secretsmanager):([^{}]+))\}|\$\{(?:[^{}]*\}|\w+:)"
 )
-"""A reference, or what looks like one: a key must not be the name of where it is."""
+"""A reference, or a text that looks like one: such a text must not become a key."""
 
 SECRETS: Final[tuple[Place, ...]] = (
     ("secrets",),
@@ -55,18 +55,18 @@ ARN of a secret alone."""
 
 
 class References:
-    """Fills in the references of one file; each is looked up once."""
+    """Replaces the references of one file; each is looked up once."""
 
     def __init__(self, *, ask: bool) -> None:
-        """`ask`: whether services are asked; else their references stay as they are."""
+        """`ask` is whether services are asked; otherwise their references stay unchanged."""
         self._ask = ask
         self._values: dict[tuple[str, str], str] = {}
         self.faults: list[Fault] = []
         self.unasked: list[Place] = []
-        """The places of references that stayed as they are."""
+        """The places of references that stay unchanged."""
 
     def filled(self, value: Any, place: Place = ()) -> Any:
-        """The value with the references in its strings replaced."""
+        """Return the value with the references in its strings replaced."""
         if isinstance(value, dict):
             return {name: self.filled(inner, (*place, name)) for name, inner in value.items()}
         if isinstance(value, list):
@@ -78,8 +78,8 @@ class References:
         return _REFERENCE.sub(partial(self._found, place), value)
 
     def _refuse_bare(self, value: str, place: Place) -> None:
-        """A fault if this is a secret that looks like a reference: the text itself, which everybody
-        can guess, would be the secret. The fault does not repeat it: it may be one after all."""
+        """Add a fault if a secret looks like a reference: otherwise the text itself, which anybody
+        can guess, would be the secret. The fault does not repeat the text, which may be secret."""
         names = tuple(step for step in place if isinstance(step, str))
         bare = _BARE.fullmatch(value)
         if bare is None or not any(names[: len(it)] == it for it in SECRETS):
@@ -93,7 +93,7 @@ class References:
         kind, name = reference[2] or "env", reference[3] or reference[1]
         if not name:
             kinds = ", ".join(f"${{{kind}:…}}" for kind in _LOOKED_UP)
-            said = f"{reference[0]!r} is no reference; those are ${{NAME}}, {kinds}"
+            said = f"{reference[0]!r} is not a reference; write ${{NAME}}, {kinds}"
             self.faults.append(Fault(place, f"{label(place)}: {said}"))
             return reference[0]
         if kind in REMOTE and not self._ask:
@@ -109,7 +109,7 @@ class References:
 
 
 def files_in(texts: Iterable[str]) -> Iterator[Path]:
-    """The files for whose content references in these texts stand."""
+    """Yield the files that references in these texts name."""
     for text in texts:
         for reference in _REFERENCE.finditer(text):
             if reference[2] == "file":
@@ -142,21 +142,21 @@ def _of_parameter(text: str) -> str:
 
 
 def _of_secret(text: str) -> str:
-    """A secret, or with `#field` one field of a secret that is a JSON object."""
+    """Return a secret, or with `#field` one field of a secret that is a JSON object."""
     named, _, query = text.partition("?")
     named, _, field = named.partition("#")
     name, client = _asked("secretsmanager", f"{named}?{query}", "secret")
     answer = client.call("get_secret_value", SecretId=name)
     secret = answer.get("SecretString")
     if secret is None:
-        raise ConfigError(f"the secret {name} is binary, and a text is needed")
+        raise ConfigError(f"the secret {name} is binary; it must be a text")
     if not field:
         return str(secret)
     try:
         fields = msgspec.json.decode(secret, type=dict[str, str | int])
         return str(fields[field])
     except msgspec.DecodeError:
-        raise ConfigError(f"the secret {name} is no JSON object of texts") from None
+        raise ConfigError(f"the secret {name} is not a JSON object of texts") from None
     except KeyError:
         raise ConfigError(f"the secret {name} has no field {field!r}") from None
 
