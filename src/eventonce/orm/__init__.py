@@ -1,1 +1,1 @@
-"""Object-relational mappers over `job.connection`: what they write commits with the completion."""
+"""Object-relational mappers over `job.connection`: their writes commit with the completion."""

@@ -17,11 +17,12 @@ from eventonce.types import Job
 
 @contextmanager
 def atomic(job: Job, using: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
-    """As `django.db.transaction.atomic`, in the handler's transaction.
+    """Like `django.db.transaction.atomic`, in the handler's transaction.
 
-    Inside the block, and in this thread, the database `using` is the store's. Undone if the block
-    raises; else it commits with the completion, or not at all. `transaction.atomic()` inside of it
-    is a savepoint. `on_commit` is refused: nobody knows yet whether the completion is kept.
+    Inside the block, and in this thread, the database `using` is the store's. The writes of the
+    block are undone if it raises; otherwise they commit with the completion, or not at all.
+    `transaction.atomic()` inside the block is a savepoint. `on_commit` is refused: the transaction
+    may still be rolled back.
     """
     outer = job.connection
     wrapper = connections.create_connection(using)
@@ -38,7 +39,7 @@ def atomic(job: Job, using: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
     try:
         with transaction.atomic(using):
             before = outer.info.parameter_status("TimeZone")
-            # Django takes every instant for one in its own time zone, whatever the server says.
+            # Django reads every instant in its own time zone, not in the server's.
             _set_time_zone(outer, wrapper.timezone_name)
             yield
             _set_time_zone(outer, before)
@@ -56,7 +57,7 @@ def _set_time_zone(outer: Connection[Any], name: str | None) -> None:
 
 
 class _Within:
-    """The handler's connection as Django wants one: with its cursors, and not its to end."""
+    """The handler's connection with Django's cursors; commit, rollback and close are refused."""
 
     autocommit = False
 
@@ -70,7 +71,7 @@ class _Within:
 
     def cursor(self, *args: Any, **options: Any) -> Any:
         cursor = self._cursor(self._outer, *args, row_factory=tuple_row, **options)
-        # On the cursor alone: what is registered on the connection stays for the next handler.
+        # Only on the cursor: adapters of the connection would stay for the next handler.
         cursor._adapters = type(self.adapters)(self.adapters)  # noqa: SLF001
         return cursor
 

@@ -1,8 +1,8 @@
 """A DB-API connection inside a handler's transaction: its commits are those of a savepoint.
 
-A mapper commits, rolls back and closes the connections it is given, and a handler's connection
-refuses all three, for its transaction ends with the completion. Here each of them acts on what was
-written since the last one, and the transaction itself is left alone.
+A mapper commits, rolls back and closes its connections. A handler's connection refuses all three,
+because its transaction ends with the completion. Here each of them acts on the writes since the
+last one, and leaves the transaction open.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ UNDO: Final = "ROLLBACK TO SAVEPOINT eventonce_nested"
 
 
 class NestedConnection:
-    """A connection for a mapper, whose transactions are savepoints of the handler's; `begin` comes
-    before all else. Each of its methods answers what `run` does: over `job.async_connection()`,
-    something to await."""
+    """A connection for a mapper, whose transactions are savepoints of the handler's transaction;
+    `begin` must be called first. Each method returns the result of `run`: over
+    `job.async_connection()`, an awaitable."""
 
     def __init__(self, outer: Any, cursor: Callable[..., Any], run: Callable[..., Any]) -> None:
         self._outer = outer
@@ -34,19 +34,19 @@ class NestedConnection:
         return self._run(BEGIN)
 
     def commit(self) -> Any:
-        """Keep what was written since; it is committed together with the completion."""
+        """Keep the writes since the last commit or rollback; they commit with the completion."""
         return self._run(KEEP, BEGIN)
 
     def rollback(self) -> Any:
-        """Undo what was written since the last commit."""
+        """Undo the writes since the last commit."""
         return self._run(UNDO)
 
     def close(self) -> Any:
-        """Undo what was not committed, and leave the handler's transaction open."""
+        """Undo writes that were not committed, and leave the handler's transaction open."""
         return self._run(UNDO, KEEP)
 
     def add_notice_handler(self, _: object) -> None:
-        """Not added: it would stay on a connection that others are lent later."""
+        """Do nothing: the handler would stay on a connection that other jobs use later."""
 
     @property
     def autocommit(self) -> bool:
@@ -62,9 +62,9 @@ class NestedConnection:
 
 
 def refuse(what: str) -> NoReturn:
-    """Say what to do instead."""
+    """Raise StoreError with the remedy."""
     raise StoreError(
         f"{what} is refused inside a handler's transaction: all that the handler writes commits "
-        f"together with the completion. For what has to be committed apart use a connection of "
-        f"your own."
+        f"together with the completion. To commit something separately, use a connection of your "
+        f"own."
     )

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 _NEXT: ContextVar[NestedConnection | None] = ContextVar("eventonce_sqlalchemy", default=None)
-"""The connection that the engine is given when it asks for one."""
+"""The connection that the engine gets when it opens one."""
 
 
 @contextmanager
 def connection(job: Job) -> Iterator[Connection]:
-    """A SQLAlchemy connection in the handler's transaction.
+    """Open a SQLAlchemy connection in the handler's transaction.
 
-    Committed when the block is left, undone if it raises. `commit()` keeps and `rollback()` undoes
-    what was written since the last of them; what is kept commits with the completion, or not at
-    all.
+    Its writes are kept at the end of the block, and undone if the block raises. `commit()` keeps
+    and `rollback()` undoes the writes since the last of them; writes that are kept commit with the
+    completion, or not at all.
     """
     outer = job.connection
     if isinstance(outer, sqlite3.Connection):
@@ -52,7 +52,7 @@ def connection(job: Job) -> Iterator[Connection]:
 
 @contextmanager
 def session(job: Job, **options: Any) -> Iterator[Session]:
-    """A session over `connection(job)`; the options are those of `sqlalchemy.orm.Session`."""
+    """Open a session over `connection(job)`; the options are those of `sqlalchemy.orm.Session`."""
     with connection(job) as bind, Session(bind, **options) as opened:
         yield opened
         opened.commit()
@@ -60,7 +60,7 @@ def session(job: Job, **options: Any) -> Iterator[Session]:
 
 @asynccontextmanager
 async def async_connection(job: Job) -> AsyncIterator[AsyncConnection]:
-    """The same in an `async def` handler on PostgreSQL, over `job.async_connection()`."""
+    """Like `connection`, for an `async def` handler on PostgreSQL (`job.async_connection()`)."""
     outer = await job.async_connection()
     nested = _over_psycopg(outer)
     await nested.begin()
@@ -79,7 +79,7 @@ async def async_connection(job: Job) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def async_session(job: Job, **options: Any) -> AsyncIterator[AsyncSession]:
-    """A session over `async_connection(job)`; the options are those of `AsyncSession`."""
+    """Open a session over `async_connection(job)`; the options are those of `AsyncSession`."""
     from sqlalchemy.ext.asyncio import AsyncSession  # noqa: PLC0415  needs greenlet
 
     async with async_connection(job) as bind, AsyncSession(bind, **options) as opened:
@@ -88,8 +88,8 @@ async def async_session(job: Job, **options: Any) -> AsyncIterator[AsyncSession]
 
 
 def _over_psycopg(outer: Any) -> NestedConnection:
-    """Over either of its connections. SQLAlchemy reads rows by position, whatever a handler
-    prefers."""
+    """Return the nested connection over psycopg, sync or async. SQLAlchemy reads rows by position,
+    so the handler's own row factory is not used."""
     from psycopg.rows import tuple_row  # noqa: PLC0415  a driver that SQLite does not need
 
     cursor = partial(outer.cursor, row_factory=tuple_row)
@@ -103,9 +103,9 @@ def _one_by_one(outer: sqlite3.Connection, *statements: str) -> None:
 
 @cache
 def _engine(uri: str) -> Engine:
-    """One for each driver: the first connection asks the server for its version, and all of them
-    share what was compiled."""
-    # HSTORE would be looked up with the driver's own connection, which this is not.
+    """Return the engine of a driver. There is one for each: its first connection asks the server
+    for its version, and all connections share compiled statements."""
+    # The lookup of HSTORE needs a connection of the driver itself.
     native = {"use_native_hstore": False} if uri.startswith("postgresql") else {}
     return create_engine(uri, creator=_next, poolclass=NullPool, **native)
 
@@ -126,7 +126,7 @@ def _next() -> NestedConnection:
     nested = _NEXT.get()
     if nested is None:
         raise StoreError(
-            "SQLAlchemy asked for another connection than the handler's: it was lost, or "
-            "invalidated. Let the error end the handler; the event is delivered again."
+            "SQLAlchemy asked for a second connection: the handler's was lost, or invalidated. "
+            "Let the error end the handler; the event is delivered again."
         )
     return nested
