@@ -25,6 +25,7 @@ import pytest
 from eventonce import Consumer, Job, Reject, envelope, log
 from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder, sqlite
+from eventonce.history import search as search_module
 from eventonce.history import tables as tables_module
 from eventonce.history.decision import LONGEST, NO_VERSION, Kind, Own, conversation_of, storable
 from eventonce.history.digests import Digests
@@ -208,7 +209,7 @@ def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History)
 def test_an_id_that_many_events_have_names_all_of_them(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables_module, "NAMED", 2)
+    monkeypatch.setattr(search_module, "NAMED", 2)
     crm = consumer(history, handler=lambda _: None)
     crm.process([call(1, id="same"), call(2, id="same"), call(3, id="same"), call(3, id="again")])
     history.flush()

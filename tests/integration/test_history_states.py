@@ -15,7 +15,7 @@ import pytest
 from eventonce import Consumer, Rule
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.history import Decision, History, Search, recorder, subjects
-from eventonce.history import tables as tables_module
+from eventonce.history import search as search_module
 from eventonce.history.decision import LONGEST, id_kept
 from eventonce.history.story import told
 from eventonce.rules import Ruleset
@@ -96,12 +96,12 @@ def winners(history: History, search: Search = ALL) -> list[tuple[str, str, str 
 # --- the event that took effect ---
 
 
-@pytest.mark.parametrize("probes", [0, tables_module.PROBES])
+@pytest.mark.parametrize("probes", [0, search_module.PROBES])
 def test_a_copy_names_the_event_that_took_effect(
     history: History, monkeypatch: pytest.MonkeyPatch, probes: int
 ) -> None:
     """However many keys there are to look for, and also where a search finds the copies alone."""
-    monkeypatch.setattr(tables_module, "PROBES", probes)
+    monkeypatch.setattr(search_module, "PROBES", probes)
     crm, billing = consumer(history), consumer(history, "billing")
     for made, first in ((crm, "a"), (billing, "b")):
         for id_ in (first, first, "c"):

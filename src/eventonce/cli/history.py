@@ -17,9 +17,10 @@ from eventonce.core.status import MEANINGS
 from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.recorder import hidden_text
+from eventonce.history.search import SAME_ID
 from eventonce.history.story import NOTHING, Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
-from eventonce.history.tables import MINUTE, SAME_ID
+from eventonce.history.tables import MINUTE
 
 NOT_KEPT: Final = (
     "no history is kept: name a database in eventonce.toml, such as\n\n"

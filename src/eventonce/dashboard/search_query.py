@@ -12,7 +12,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.dashboard.forms import typed
 from eventonce.history import Search
-from eventonce.history.tables import SAME_ID
+from eventonce.history.search import SAME_ID
 from eventonce.rules.instants import asked
 
 TEXTS: Final = {

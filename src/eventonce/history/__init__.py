@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from eventonce.history.decision import Decision as Decision
 from eventonce.history.recorder import History as History
-from eventonce.history.tables import Search as Search
+from eventonce.history.search import Search as Search

@@ -19,8 +19,9 @@ from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUn
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.leases import STATES_KEPT, Watched, WorkerState, process_name
+from eventonce.history.search import Search
 from eventonce.history.sqlite import SQLiteDriver, location_of
-from eventonce.history.tables import KIND_FIELDS, MINUTE, Search, Tables
+from eventonce.history.tables import KIND_FIELDS, MINUTE, Tables
 from eventonce.history.winners import with_winners
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration

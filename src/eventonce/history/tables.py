@@ -1,4 +1,4 @@
-"""The tables of a history, the same in SQLite and PostgreSQL.
+"""The tables of a history, the same in SQLite and PostgreSQL; `search` has the question to them.
 
 What repeats from decision to decision (consumer, worker, channel, status, rule, type, source) is a
 kind, and stands once; a decision has the number of its kind. Counts by minute and kind tell how
@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
-from itertools import chain
 from math import inf
 from operator import attrgetter
 from time import monotonic
 from typing import Any, Final
 from zlib import crc32
 
-import msgspec
-
 from eventonce.core.reasons import AGAIN
-from eventonce.core.status import MEANINGS, Status
+from eventonce.core.status import Status
 from eventonce.errors import StoreMismatch
 from eventonce.history.decision import (
     FOUND,
@@ -43,6 +40,7 @@ from eventonce.history.digests import (
 from eventonce.history.driver import Driver, places
 from eventonce.history.leases import TABLE as WORKERS
 from eventonce.history.leases import StateTable
+from eventonce.history.search import Conditions, Search
 from eventonce.history.subjects import TABLE as SUBJECTS
 from eventonce.history.subjects import Row, Subjects
 from eventonce.history.winners import LEADING, Lead
@@ -73,24 +71,11 @@ ADDED: Final = (SUBJECTS, WORKERS)
 """Tables that came later. A history of before is given them by whoever may make tables, and is read
 and written without them by others."""
 
-PROBES: Final = 100_000
-"""Places of an index that are looked at: beyond this, to read all decisions once takes less."""
-
 MOST_LEADS: Final = 100_000
 """Decisions that are read to find winners."""
 
-NAMED: Final = 100
-"""Decisions of one transport id, the latest, whose events are told whole: an id names one event of
-each consumer, unless its sender gives it to many."""
-
 KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
-
-REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
-"""Statuses whose decisions always have a reason."""
-
-SAME_ID: Final = {"same": 1, "other": 0, "unknown": -1}
-"""Copies by whose transport id they have, in words and as the tables have it."""
 
 COLUMNS: Final = tuple(it for it in Decision.__struct_fields__ if it not in FOUND)
 KIND_FIELDS: Final = COLUMNS[:KIND]
@@ -108,49 +93,6 @@ _COUNT: Final = (
 )
 
 
-class Search(msgspec.Struct, frozen=True):
-    """What decisions are looked for; all that is given must be true of them."""
-
-    conversation: str = ""
-    id: str = ""
-    """The transport id of the event, or of one of its copies."""
-    key: bytes = b""
-    subject: str = ""
-    """The subject of a state, the whole text."""
-    consumer: str = ""
-    status: str = ""
-    """One, or several with commas between."""
-    copies: str = ""
-    """Likewise of `SAME_ID`: only copies of an event that took effect, by their transport id."""
-    type: str = ""
-    rule: str = ""
-    reason: str = ""
-    """A part of the reason."""
-    since: int | None = None
-    until: int | None = None
-    """In milliseconds; None for no end."""
-
-    @property
-    def kinds(self) -> list[tuple[str, list[Any]]]:
-        """Fields of a kind that are given, each with the values of which it must have one."""
-        wanted: dict[str, list[Any]] = {
-            "consumer": [storable(self.consumer)],
-            "status": self.status.split(","),
-            "type": [storable(self.type)],
-            "rule": [storable(self.rule)],
-        }
-        given = [(name, values) for name, values in wanted.items() if any(values)]
-        if self.copies:
-            same = [SAME_ID[one] for one in self.copies.split(",")]
-            given += [("status", ["duplicate"]), ("same_id", same)]
-        return given
-
-    @property
-    def reasoned(self) -> bool:
-        """Whether all decisions of these statuses have a reason."""
-        return REASONED.issuperset(self.status.split(","))
-
-
 class Tables:
     """A history in a database; for one thread at a time."""
 
@@ -161,6 +103,7 @@ class Tables:
         self._kinds_until = -inf
         self._kinds_dropped = -inf
         self.subjects = Subjects(driver, digests)
+        self._conditions = Conditions(driver, digests, self.subjects)
         self.states = StateTable(driver)
         self.close = driver.close
         self.commit = driver.commit
@@ -278,23 +221,6 @@ class Tables:
         ((last,),) = self._driver.rows("SELECT max(number) FROM eventonce_history")
         return ((last or 0) >> SEGMENT) + 1
 
-    def _in_segments(self, what: str, values: Iterable[bytes]) -> str:
-        """All numbers that the hashes of these values may have in the index of ids, conversations
-        or keys, as a list for `IN`."""
-        first, last = self._segments(what)
-        segments = range(first, last + 1)
-        wanted = sorted({*map(crc32, values)})
-        return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
-
-    def _segments(self, what: str) -> tuple[int, int]:
-        """The first and the last segment. The ends of the index tell them: the numbers of decisions
-        do not, because a database that drops all of them counts on."""
-        index = f"FROM eventonce_history WHERE {what}_hash <> 0"
-        ((first, last),) = self._driver.rows(
-            f"SELECT (SELECT min({what}_hash) {index}), (SELECT max({what}_hash) {index})"
-        )
-        return (first or 0) >> 32, (last or 0) >> 32
-
     def _numbered(self, given: Kind, at: int) -> int:
         kind = _storable(given)
         known = self._kinds.get(kind)
@@ -385,7 +311,7 @@ class Tables:
     def find(self, search: Search, limit: int) -> list[Decision]:
         """The latest decisions of which all this is true, in their order. By an id are found all
         decisions about the events that had it: its copies may have come under other ids."""
-        where, values = self._where(search)
+        where, values = self._conditions.where(search)
         # SQLite begins with the first table of a cross join: with the few kinds of these statuses.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
         if not search.reasoned:
@@ -408,16 +334,11 @@ class Tables:
         if versions is not None:
             numbers = {str(NO_VERSION if it is None else it) for it in versions}
             these = f"h.version IN ({', '.join(numbers)})"
-        first, last = self._segments("key")
-        if len(keys) * (last - first + 1) <= PROBES:
-            hashed = self._hashed("key", keys)
-        else:
-            hashes = ", ".join({str(crc32(key)) for key in keys})
-            hashed = f"h.key_hash <> 0 AND h.key_hash & {2**32 - 1} IN ({hashes})"
         rows = self._driver.rows(
             "SELECT k.consumer, h.key, h.version, k.status, h.at, h.id, h.reason "  # noqa: S608  ours
             "FROM eventonce_history h, eventonce_history_kinds k WHERE k.kind = h.kind "
-            f"AND {hashed} AND {these} AND k.status IN ({places(len(LEADING))}) "
+            f"AND {self._conditions.keyed(keys)} AND {these} "
+            f"AND k.status IN ({places(len(LEADING))}) "
             f"ORDER BY h.number DESC LIMIT {MOST_LEADS}",
             [*LEADING],
         )
@@ -479,7 +400,7 @@ class Tables:
         if not conversation:
             return 0
         names = self._digests.names("conversation", conversation)
-        hashes = self._in_segments("conversation", map(str.encode, names))
+        hashes = self._conditions.in_segments("conversation", map(str.encode, names))
         about = (
             "FROM eventonce_history WHERE conversation_hash <> 0 "
             f"AND conversation_hash IN ({hashes}) AND conversation IN ({places(len(names))})"
@@ -494,7 +415,7 @@ class Tables:
     def _has(self, key: bytes) -> bool:
         """Whether there is a decision of this key."""
         one = "SELECT 1 FROM eventonce_history h"
-        query = f"{one} WHERE {self._hashed('key', [key])} AND h.key = ? LIMIT 1"
+        query = f"{one} WHERE {self._conditions.hashed('key', [key])} AND h.key = ? LIMIT 1"
         return bool(self._driver.rows(query, (key,)))
 
     def try_to_write(self) -> None:
@@ -550,74 +471,11 @@ class Tables:
         self._driver.commit()
         return int(many)
 
-    def _where(self, search: Search) -> tuple[str, list[Any]]:
-        wanted: list[tuple[str, Any]] = [
-            ("h.key = ?", search.key),
-            ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
-        ]
-        times = [("h.at >= ?", search.since), ("h.at < ?", search.until)]
-        given = [one for one in wanted if one[1]] + [one for one in times if one[1] is not None]
-        conditions, values = [one for one, _ in given], [one for _, one in given]
-        for name, allowed in search.kinds:
-            conditions.append(f"k.{name} IN ({places(len(allowed))})")
-            values += allowed
-        if search.reasoned:
-            conditions.append("h.reason <> ''")
-        if search.key:
-            conditions.append(self._hashed("key", [search.key]))
-        if search.subject:
-            keys = self.subjects.keys(search.subject)
-            same = f"{self._hashed('key', keys)} AND h.key IN ({places(len(keys))})"
-            conditions.append(same if keys else "1 = 0")
-            values += keys
-        if search.conversation:
-            condition, names = self._named("conversation", search.conversation)
-            conditions.append(condition)
-            values += names
-        if search.id:
-            condition, names = self._about(search.id)
-            conditions.append(condition)
-            values += names
-        return " AND ".join(conditions) or "1 = 1", values
-
-    def _about(self, id_: str) -> tuple[str, list[Any]]:
-        """The condition that a decision is about an event that had this id."""
-        named, values = self._named("id", id_)
-        events = self._driver.rows(
-            "SELECT DISTINCT key, version FROM (SELECT key, version FROM eventonce_history h "  # noqa: S608  ours
-            f"WHERE key_hash <> 0 AND {named} ORDER BY number DESC LIMIT {NAMED}) latest",
-            values,
-        )
-        if not events:
-            return named, values
-        hashes = self._hashed("key", [key for key, _ in events])
-        same = " OR ".join(["h.key = ? AND h.version = ?"] * len(events))
-        return f"({named} OR {hashes} AND ({same}))", [*values, *chain.from_iterable(events)]
-
-    def _named(self, what: What, text: str) -> tuple[str, list[Any]]:
-        """The condition that this is the id or the conversation of a decision."""
-        names = self._digests.names(what, text)
-        hashes = self._hashed(what, map(str.encode, names))
-        return f"{hashes} AND h.{what} IN ({places(len(names))})", [*names]
-
-    def _hashed(self, what: str, values: Iterable[bytes]) -> str:
-        """The condition that the index of ids, conversations or keys finds one of these; what is
-        not 0 stands there. An index by a hash costs less than one by a text or a key."""
-        return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self._in_segments(what, values)})"
-
 
 def _storable(kind: Kind) -> Kind:
     consumer, worker, channel, status, same_id, rule, type_, source = kind
     ours = (storable(consumer), storable(worker), storable(channel))
     return (*ours, status, same_id, storable(rule), storable(type_), storable(source))
-
-
-def _containing(text: str) -> str:
-    if not text:
-        return ""
-    for special in "!%_":
-        text = text.replace(special, f"!{special}")
-    return f"%{text}%"
 
 
 def _decision(row: Sequence[Any]) -> Decision:

@@ -15,8 +15,8 @@ from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section, table
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
+from eventonce.history.search import SAME_ID
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
-from eventonce.history.tables import SAME_ID
 from eventonce.markup import Html, dotted, joined, number, share, tag
 from eventonce.study.page.layout import UNKNOWN
 
