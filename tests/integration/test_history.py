@@ -259,7 +259,7 @@ def test_decisions_are_counted_by_minute(history: History, monkeypatch: pytest.M
         for begin, kind, events, _ in history.counts(first.at - day, first.at + day, ["rule"], day)
     }
     assert found == (0, (first.rule,), 11)
-    with pytest.raises(ValueError, match="a kind has the fields"):
+    with pytest.raises(ValueError, match="fields must be among"):
         history.counts(0, 1, ["reason"])
 
 
@@ -539,9 +539,9 @@ def test_without_the_secrets_nobody_is_told_that_nothing_is_there(uri: str) -> N
         consumer(history).process([call(1, conversationId="c-1")])
     with History(uri, look=True) as history:
         for asked in (Search(conversation="c-1"), Search(id="id-1")):
-            with pytest.raises(ConfigError, match=r"does not name \(1 decision\)"):
+            with pytest.raises(ConfigError, match=r"1 decision cannot be found by an id"):
                 history.find(asked)
-        with pytest.raises(ConfigError, match=r"does not name \(1 decision\)"):
+        with pytest.raises(ConfigError, match=r"1 decision cannot be found by an id"):
             history.forget("c-1")
         (decision,) = history.find(Search())
         assert history.find(Search(conversation=decision.conversation)) == [decision]
@@ -749,7 +749,7 @@ def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
     with (
         History(cluster.uri(), look=True) as history,
-        pytest.raises(ConfigError, match="no history was begun there"),
+        pytest.raises(ConfigError, match="there is no history"),
     ):
         history.find(Search())
 
@@ -877,7 +877,7 @@ def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(
     read_only.with_name("history.db-wal").write_bytes(b"left")
     with History(f"sqlite:///{read_only}", look=True) as reader:
         assert len(reader.find(Search())) == 1
-    assert "it is read without its log, and its newest decisions are missing" in caplog.text
+    assert "the file is read without its log, so the newest decisions are missing" in caplog.text
     assert not read_only.with_name("history.db-shm").exists()
 
 
@@ -902,12 +902,12 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
     before = path.read_bytes()
     with (
         History(f"sqlite:///{path}", look=True) as history,
-        pytest.raises(ConfigError, match="no history was begun there"),
+        pytest.raises(ConfigError, match="there is no history"),
     ):
         history.find(Search())
     assert path.read_bytes() == before
     for look in (True, False):
-        with pytest.raises(ConfigError, match="it is a folder, and no file"):
+        with pytest.raises(ConfigError, match="the path is a folder; name a file"):
             History(f"sqlite:///{tmp_path}", look=look)
 
 
@@ -976,12 +976,12 @@ def test_what_is_written_is_not_written_again_where_nothing_can_be_dropped(
         history.flush()
         history.flush()
         assert len(history.find(Search())) == 1
-    assert "what is old is not dropped yet" in caplog.text
+    assert "old decisions are not deleted yet" in caplog.text
 
 
 def dropped_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    said = [line for line in caplog.messages if "not kept" in line]
-    assert all("there was no room for them while others waited to be written" in it for it in said)
+    said = [line for line in caplog.messages if "decisions were lost" in line]
+    assert all("too many others waited to be written" in it for it in said)
     return [line.partition(":")[2].split()[0] for line in said]
 
 
@@ -1341,7 +1341,7 @@ def test_no_child_begins_in_the_midst_of_a_write(
 
 def test_a_worker_begins_although_its_history_is_away(caplog: pytest.LogCaptureFixture) -> None:
     with History(f"postgresql://127.0.0.1:{free_port()}/nothing") as history:
-        assert "what is decided waits for its database" in caplog.text
+        assert "decisions wait in memory for the database" in caplog.text
         assert consumer(history, handler=lambda _: None).process([call(1)])[0].status == "done"
         history.flush()
         history.keep_up()
@@ -1413,7 +1413,7 @@ def test_a_log_that_cannot_be_read_is_said_to_be_missing(
             for _ in range(2):
                 assert [one.id for one in history.find(Search())] == ["id-1"]
         (line,) = [it.getMessage() for it in caplog.records]
-        said = f"its newest decisions are missing; no permission to write in the directory {folder}"
+        said = f"the newest decisions are missing; no permission to write in the directory {folder}"
         assert said in line
         assert ("give this one the permission" if os.geteuid() == 0 else "chmod u+rwx") in line
         folder.chmod(0o755)
@@ -1445,7 +1445,7 @@ def test_a_worker_begins_although_its_history_may_not_be_written(
         history.flush()
         history._tidy_if_due()
         (line,) = [it.getMessage() for it in caplog.records]
-        assert line.startswith("history: what is decided waits for its database: ")
+        assert line.startswith("history: decisions wait in memory for the database: ")
         assert f"no permission to write in the directory {folder}" in line
     # The right is given while it runs.
     folder.chmod(0o777)

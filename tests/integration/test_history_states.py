@@ -361,7 +361,7 @@ def test_with_a_secret_a_subject_is_a_digest_and_found_by_value(uri: str) -> Non
         kept = [one.subject for one in clear.find(Search())]
         assert clear.hidden("subject", "4930901820, sales") == 2
         assert [one.subject for one in clear.find(Search(subject=kept[2]))] == [kept[2]]
-        with pytest.raises(ConfigError, match=r"does not name \(2 decisions\)"):
+        with pytest.raises(ConfigError, match=r"2 decisions cannot be found by an id"):
             clear.find(Search(subject="4930901820"))
     assert [one.startswith("#") for one in kept] == [False, True, True]
     assert len(set(kept)) == 3

@@ -225,11 +225,11 @@ def test_who_may_not_make_the_table_still_keeps_what_is_decided(
     with History(cluster.uri(user="clerk")) as history:
         crm = watched(history, lambda _: None)
         history.keep_up()
-        until(lambda: "others do not see the leases of this one yet" in caplog.text)
+        until(lambda: "the leases of this process are not visible yet" in caplog.text)
         for number in range(3):
             crm.process([call(number)])
             until(lambda: history.find(Search(id=f"id-{number}")))  # noqa: B023  called at once
-        assert "let a user who may make tables open the history once" in caplog.text
+        assert "let a user who may create tables open the history once" in caplog.text
         assert len(caplog.records) == 1, "one line says all"
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
 

@@ -278,8 +278,8 @@ def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
         consumer.process([ended(9, "c-1")])
     story, by_key = world.asked("/search?conversation=c-1", "/search?status=done")
     assert "1 copy since" in story.text
-    assert "The history may have more of it: it has digests under a secret" in story.text
-    assert "may have more of it" not in by_key.text
+    assert "The history may have more decisions: 1 decision cannot be found by an id" in story.text
+    assert "may have more decisions" not in by_key.text
 
 
 def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:

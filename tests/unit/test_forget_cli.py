@@ -483,7 +483,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
         for option in (("--conversation", GONE), ("--event", "id-1")):
             searched = run("history", *option)
             assert searched.code == 2
-            assert "a secret that the file does not name (5 decisions)" in searched.err
+            assert "5 decisions cannot be found by an id" in searched.err
         file.write_text(f'secrets = ["{WRONG}", "{RIGHT}"]\n{CONFIG}')
         done = run("forget", "--conversation", GONE, "--yes", "--json")
         assert done.code == 0
@@ -508,8 +508,8 @@ def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
                 consumer.process([event(number, GONE)])
     found = run("history", "--conversation", GONE)
     assert (found.code, found.out.count("key ")) == (0, 1)
-    assert "the history may have more of it" in found.err
-    assert "(1 decision)" in found.err
+    assert "the history may have more decisions" in found.err
+    assert "1 decision cannot be found by an id" in found.err
 
 
 def test_a_group_under_another_secret_is_said_to_be_unknown(run: Run, consumer: Consumer) -> None:

@@ -194,7 +194,9 @@ def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
     for option in (("--conversation", "x"), ("--name", "other"), ("--status", "dead")):
         found = run("history", "-c", config, *option)
         assert (found.code, found.out) == (1, "\n")
-        assert "the history has no such decision; it has a decision once the run has" in found.err
+        assert (
+            "the history has no such decision; a decision is written when the run has" in found.err
+        )
     assert run("history", "-c", config, "--since", "1h").code == 0
     assert run("history", "-c", config, "--until", "1970-01-01").code == 1
     for name in ("--conversation", "--event", "--key"):

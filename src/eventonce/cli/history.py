@@ -141,7 +141,7 @@ def history(
     if len(found) == limit and not as_json:
         notice(f"these are the latest {limit}; --limit tells more")
     if hidden:
-        notice(f"the history may have more of it: {hidden_text(hidden)}", as_json=as_json)
+        notice(f"the history may have more decisions: {hidden_text(hidden)}", as_json=as_json)
     if not found:
         notice(NOTHING, as_json=as_json)
         return FAILED

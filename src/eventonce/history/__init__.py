@@ -1,7 +1,7 @@
-"""The history: what was decided about every event, kept beside the store and asked later.
+"""The history: every decision about every event, kept beside the store for people to search.
 
-The record of a key in the store says what is true now; the history says how it came to that, for
-people: which copy took effect, which were dropped and why, by which attempt and worker.
+The record of a key in the store has the present state. The history has the way to it: which copy
+took effect, which copies were dropped and why, by which attempt and worker.
 """
 
 from __future__ import annotations

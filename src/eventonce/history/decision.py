@@ -1,4 +1,4 @@
-"""A decision: what was decided about one event when, and everything people look it up by."""
+"""A decision about one event: its outcome, its time, and the fields that people search by."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ CONVERSATION: Final = (
     *("conversationId", "contactId", "interactionId", "ContactId", "contactID"),
     *("conversation_id", "contact_id", "interaction_id", "interaction-id", "caseId"),
 )
-"""The fields of a conversation, a contact or a call in the events of contact centres, by which its
-story is found; the first of them that an event has counts."""
+"""The names of the field with the id of a conversation, a contact or a call in events of contact
+centres, in order: the first one that an event has counts."""
 
 LONGEST: Final = 400
-"""Characters of a text that are kept: what a sender writes must not fill the disk."""
+"""The most characters of a text that are kept: a sender must not be able to fill the disk."""
 
 LONG_BYTES: Final = 16
-"""Of the digest that stands for the rest of a longer id: two ids never share one."""
+"""Bytes of the digest that stands for the rest of a longer id; enough that no two ids share it."""
 
 MOST_RECEIVES: Final = 2**31 - 1
-"""The largest number of a column; a queue's count is what its server says."""
+"""The largest number that the column holds; the count comes from a server, and may be any."""
 
 _NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
 _PLAIN: Final = re.compile(rb'\s*:\s*"([^"\\]++)"')
-"""A text without escapes, which nearly all are. Nothing is read twice, however long it is."""
+"""A text without escapes; nearly all texts are. The possessive `++` prevents backtracking."""
 _OTHER: Final = re.compile(rb'\s*:\s*(?:("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))')
 """A text with escapes, or a number."""
 _USUAL: Final = re.compile(
     rb'"%s"\s*+:\s*+(?:"(?!%s)([ !#-\[\]-~]{1,%d}+)"|(?=["\d-]))'
     % (CONVERSATION[0].encode(), re.escape(REDACTED).encode(), LONGEST)
 )
-"""The first `conversationId` with a value, which nearly all events have. Its group is the value, if
-that is kept as it stands: printable ASCII, no escapes, not too long, not redacted. Before any other
-text or number it matches without a group."""
+"""The first `conversationId` with a value; nearly all events have one. The group is the value, if
+it is kept unchanged: printable ASCII, no escapes, not too long, not redacted. Any other text or
+number matches without a group."""
 _SNAPSHOT: Final = re.compile(r"v2\.(?:users|routing\.queues)\.\{id\}\.conversations(?:\.\w+)?")
-"""Topics whose body is the conversation itself, and has its id as `id`."""
+"""Topics whose body is a conversation; its `id` is the id of the conversation."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -53,66 +53,66 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     consumer: str
     worker: str
-    """The process that decided."""
+    """The name of the process that decided."""
     channel: str
     status: Status
     same_id: bool | None
-    """Of a copy: whether the event that took effect had the same transport id; None for unknown."""
+    """For a copy: whether the event that took effect had the same transport id; None if unknown."""
     rule: str
     type: str
     source: str
     at: int
-    """When it was decided, in milliseconds."""
+    """The time of the decision, in milliseconds."""
     reason: str
     id: str
-    """The transport id of the event, empty if it has none."""
+    """The transport id of the event; empty if the event has none."""
     conversation: str
     key: bytes
     version: int | None
-    """The version that the event has of its subject; None for a fact."""
+    """The version of the subject that the event has; None for a fact."""
     attempt: int
-    """Which attempt this was, where a handler ran; else 0."""
+    """The number of the attempt, if a handler ran; otherwise 0."""
     took: int
     """Microseconds that the handler took."""
     receives: int
-    """How often the queue had delivered the event; 0 where nobody counts."""
+    """The number of times that the queue delivered the event; 0 if the transport does not count."""
     happened: int
-    """The time of the event as its envelope has it, in milliseconds; 0 for none."""
+    """The time of the event from its envelope, in milliseconds; 0 for none."""
     subject: str = ""
-    """The subject of a state in one text; empty for a fact."""
+    """The subject of a state as one text; empty for a fact."""
     winner: str | None = None
-    """Of a copy: the transport id of the event that took effect; None where it is not known."""
+    """For a copy: the transport id of the event that took effect; None if unknown."""
 
 
 FOUND: Final = ("subject", "winner")
-"""The fields that are no columns of a decision: they are found when it is read."""
+"""The fields that are not columns: they are looked up when a decision is read."""
 
 Kind = tuple[str, str, str, str, bool | None, str, str, str]
-"""The fields of a decision that it has in common with many others: the first ones, in order."""
+"""The first fields of a decision, in order: those that many decisions have in common."""
 
 Own = tuple[int, str, str, str, bytes | bytearray, int, int, int, int, int]
-"""The fields that are its own, as they are kept. For bytes and for None the driver of SQLite looks
-for an adapter, which costs more than the rest of the value: so the key is a bytearray, and the
-version of a fact is NO_VERSION."""
+"""The other fields of a decision, as they are stored. For bytes and for None the driver of SQLite
+looks for an adapter, which is slow: so the key is a bytearray, and the version of a fact is
+NO_VERSION."""
 
 NO_VERSION: Final = -(2**63)
-"""Stands for no version; every version of a rule is greater (`MAX_ORDER`)."""
+"""The version of a fact in the tables; every version of a rule is greater (`MAX_ORDER`)."""
 
 
 def decided(
     outcomes: Iterable[Outcome], at: int, consumer: str, worker: str, channel: str
 ) -> Iterator[tuple[Kind, Own]]:
-    """The decisions behind these outcomes, as their fields; those of a kind as they came, for most
-    are known and need not be made storable again."""
+    """Yield the fields of the decisions behind these outcomes. The fields of the kind are not made
+    storable here: most kinds are known, and need it no second time."""
     usual = _USUAL.search
     for outcome in outcomes:
         event = outcome.event if outcome.event is not None else _NO_EVENT
         status, reason, id_ = outcome.status, outcome.reason, event.id
         if reason:
-            # Most copies have this one: what is told again when it is read need not be kept.
+            # Most copies have this reason. `tables` puts it back when it reads the decision.
             again = status == "duplicate" and reason == AGAIN[outcome.same_id]
             reason = "" if again else storable(reason)
-        # As `id_kept` and `conversation_of` do it, without the calls.
+        # The same as `id_kept` and `conversation_of`, inlined because calls cost time here.
         if not (len(id_) <= LONGEST and id_.isascii() and "\0" not in id_):
             id_ = id_kept(id_)
         found = usual(event.detail_raw)
@@ -144,11 +144,11 @@ def decided(
 
 
 SHORT: Final = 4
-"""Characters of an id that is told from other words and numbers."""
+"""The fewest characters of an id that can be told from other words and numbers."""
 
 
 def id_pattern(ids: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern of these ids as whole words; None where all of them are too short."""
+    """Return a pattern that matches these ids as whole words; None if all are too short."""
     named = sorted((it for it in ids if len(it) >= SHORT), key=len, reverse=True)
     if not named:
         return None
@@ -156,8 +156,8 @@ def id_pattern(ids: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def without_ids(kind: Kind, *ids: str) -> Kind:
-    """The kind without these ids of one event: a type or a source that names a call would be of no
-    other, and would stay when the call is forgotten."""
+    """Return the kind without these ids of one event. A type or a source that names a call would
+    make a kind of its own, and would stay when the call is forgotten."""
     *others, type_, source = kind
     if any(it and (it in type_ or it in source) for it in ids):
         pattern = id_pattern(ids)
@@ -167,17 +167,17 @@ def without_ids(kind: Kind, *ids: str) -> Kind:
 
 
 def storable(text: str) -> str:
-    """The text as every database takes it: PostgreSQL refuses NUL, and both refuse what is no
-    UTF-8; one such event would hold up all the others that are written with it."""
+    """Return the text as every database accepts it: PostgreSQL refuses NUL, and both databases
+    refuse invalid UTF-8. One such event would block all events that are written with it."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
     return text[:LONGEST].replace("\0", "\ufffd")
 
 
 def id_kept(text: str) -> str:
-    """The id of an event or of a conversation as it is kept, and looked for. Of one with more than
-    LONGEST characters the end is a digest of all of it: whoever has the id finds it, and no other
-    is taken for it."""
+    """Return the id of an event or of a conversation as it is stored and searched for. An id with
+    more than LONGEST characters ends with a digest of the whole id, so that it can be found and no
+    other id is taken for it."""
     if len(text) <= LONGEST:
         return text if text.isascii() and "\0" not in text else storable(text)
     digest = hasher(LONG_BYTES)(text.encode("utf-8", "replace")).hex()
@@ -188,7 +188,7 @@ _NO_EVENT: Final = Event(b"", b"")
 
 
 def _text(escaped: bytes | None, number: bytes | None) -> str:
-    """The text of a string with escapes, or of a number, in JSON."""
+    """Return the text of a JSON string with escapes, or of a JSON number."""
     if escaped is None:
         return (number or b"").decode()
     with suppress(msgspec.DecodeError):
@@ -211,21 +211,21 @@ def _named_in(text: bytes) -> str:
 
 
 def conversation_of(event: Event) -> str:
-    """The conversation that an event belongs to, as `id_kept` has it; empty where the event names
-    none. Looked for in the text of its detail, and then of all of it: to unpack every event would
-    cost more than all else that is kept of it."""
+    """Return the conversation of an event, as `id_kept` stores it; empty if the event names none.
+    The text of the detail is searched, then the text of the whole event: to decode every event
+    would cost more than the rest of its decision."""
     usual = _USUAL.search(event.detail_raw)
     return usual[1].decode() if usual and usual[1] else _unusual(event)
 
 
 def _unusual(event: Event) -> str:
-    """The same where `_USUAL` has found no text that is kept as it stands."""
+    """Return the conversation of an event in which `_USUAL` found no value to keep unchanged."""
     found = _named_in(event.raw)
-    # A relay may have put the detail into a string.
+    # A relay may have encoded the detail as a string, with its quotes escaped.
     if found or b'\\"' in event.raw:
         found = _named_in(bytes(event.detail_raw)) or found
     if found:
-        # A dead letter of a rule that redacts the id names none.
+        # The rule of a dead letter redacts the id: the conversation is unknown.
         return "" if found == REDACTED else found
     if _SNAPSHOT.fullmatch(event.type):
         body = event.body

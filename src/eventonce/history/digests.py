@@ -1,5 +1,5 @@
-"""Conversations, transport ids and subjects as keyed digests: each is found by its value, and does
-not tell it. The beginning of a digest tells under which secret it was made."""
+"""Conversations, transport ids and subjects as keyed digests: a digest can be found by its value,
+but does not reveal it. The beginning of a digest says which secret made it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from eventonce.history.decision import LONGEST, SHORT, Kind, Own, id_kept, id_pa
 from eventonce.rules.keys import check_secrets, hasher
 
 MARK: Final = "#"
-"""The beginning of a digest."""
+"""The first character of a digest."""
 
 SECRET_BYTES: Final = 3
-"""Of a digest, its first: those of a fixed text under the same secret. They tell a digest that was
-made under another secret, and nothing of the secret; a wrong one passes once in 16 million."""
+"""The first bytes of a digest: the digest of a fixed text under the same secret. They say which
+secret made the digest, and do not reveal it; two secrets share them once in 16 million."""
 
 VALUE_BYTES: Final = 13
-"""Of a digest, the others: two values never share them."""
+"""The other bytes of a digest: enough that no two values share them."""
 
 SECRET_DIGITS: Final = len(MARK) + 2 * SECRET_BYTES
-"""Characters of a digest that tell its secret."""
+"""Characters at the beginning of a digest that say which secret made it."""
 
 DIGITS: Final = SECRET_DIGITS + 2 * VALUE_BYTES
 """Characters of a digest."""
@@ -30,19 +30,20 @@ DIGITS: Final = SECRET_DIGITS + 2 * VALUE_BYTES
 DIGEST: Final = re.compile(f"{MARK}[0-9a-f]{{{DIGITS - len(MARK)}}}")
 
 NO_DIGEST: Final = "="
-"""The mark before a value of an event that looks like a digest and is none: a sender could make
-every proof of `forget` impossible by such an id."""
+"""The mark before a value that looks like a digest but is none. Without it, a sender could choose
+such ids, and `forget` could never prove that a conversation is gone."""
 
 What = Literal["id", "conversation", "subject"]
 
 
 def plain(text: str) -> str:
-    """A value as it is kept where there are no secrets."""
+    """Return a value as it is stored by a history without secrets."""
     return NO_DIGEST + text if DIGEST.fullmatch(text) else text
 
 
 class Digests:
-    """The digests of some secrets: the first is in use, the others are those of a rotation."""
+    """The digests under some secrets: the first one makes new digests, the others are older ones
+    of a rotation."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         check_secrets(secrets)
@@ -51,16 +52,16 @@ class Digests:
         self.begins: Final = tuple(
             MARK + hasher(SECRET_BYTES, secret)(b"history secret").hex() for secret in given
         )
-        """The beginnings of all digests under each of the secrets."""
-        # The decisions about one call come within minutes of each other.
+        """For each secret, the beginning of all its digests."""
+        # The decisions about one call come within minutes: its digests are needed again.
         self._cached = lru_cache(maxsize=4096)(self._digest)
 
     def __bool__(self) -> bool:
         return bool(self._hashers)
 
     def kept(self, kind: Kind, own: Own) -> tuple[Kind, Own]:
-        """The fields of a decision with digests in place of its id and its conversation, also in
-        its reason; in its type and source they are left out."""
+        """Return the fields of a decision with digests instead of its id and its conversation,
+        also in its reason; its type and source are without both."""
         at, reason, id_, conversation, *_ = own
         named = self._cached("id", id_), self._cached("conversation", conversation)
         if reason:
@@ -68,12 +69,12 @@ class Digests:
         return without_ids(kind, id_, conversation), (at, reason, *named, *own[4:])
 
     def of(self, what: What, text: str) -> str:
-        """The digest of this value under the secret in use; without secrets, the value."""
+        """Return the digest of this value under the first secret; without secrets, the value."""
         return self._cached(what, id_kept(text)) if self else text
 
     def names(self, what: What, text: str) -> list[str]:
-        """All that may stand for this value: itself, from before the secrets or as a digest that
-        was read somewhere, and its digest by each secret."""
+        """Return all texts that may stand for this value: the value itself (stored before there
+        were secrets, or a digest that the caller copied), and its digest under each secret."""
         kept = id_kept(text)
         found = [kept]
         if plain(kept) != kept:
@@ -89,8 +90,8 @@ class Digests:
 
 
 def _replaced(reason: str, digests: Mapping[str, str]) -> str:
-    """The reason with digests in place of these ids; where it was cut in the midst of one, the
-    beginning of that is left out."""
+    """Return the reason with digests instead of these ids. If the reason was cut inside an id, the
+    part of that id at its end is removed."""
     if len(reason) == LONGEST:
         parts = (it[:end] for it in digests for end in range(len(it) - 1, SHORT - 1, -1))
         reason = next((reason.removesuffix(it) for it in parts if reason.endswith(it)), reason)

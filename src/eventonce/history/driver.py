@@ -1,4 +1,4 @@
-"""What a history asks of its database; `sqlite` and `postgres` have one each."""
+"""The protocol between a history and its database; `sqlite` and `postgres` implement it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, Protocol
 
 
 class Driver(Protocol):
-    """A database: what differs between the two. `?` stands for a value in all queries."""
+    """The differences between the two databases. `?` stands for a value in all queries."""
 
     number: str
-    """The type of a column that counts by itself, and never has a number twice."""
+    """The type of an auto-increment column that never uses a number twice."""
     row: str
-    """The same where the numbers of rows that were deleted may come again: it costs less."""
+    """The type of an auto-increment column that may reuse numbers of deleted rows: it is faster."""
     octets: str
-    """The type of bytes."""
+    """The type of a column of bytes."""
 
     first: Sequence[str]
-    """The statements before those that make the tables."""
+    """The statements to run before those that create the tables."""
 
     def begin(self) -> None:
-        """Begin to make the tables: one process at a time, and nobody sees half of them."""
+        """Begin the transaction that creates the tables: one process at a time."""
         ...
 
     def has(self, name: str) -> bool:
@@ -32,26 +32,26 @@ class Driver(Protocol):
         ...
 
     fixed: bool
-    """Whether this connection sees nothing that is written later."""
+    """Whether this connection cannot see later writes."""
     missing: str
-    """Why it may miss what was written already; empty where it has all."""
+    """Why this connection may miss earlier writes; empty if it sees all."""
 
     def refused(self, error: Exception, /) -> str:
-        """Why this connection may not write, to be said after the error; empty where the error is
-        another. A new connection may be allowed what this one is not."""
+        """Return why this connection may not write, as a text to follow the error; empty for any
+        other error. A new connection may have more rights than this one."""
         ...
 
     def removed(self) -> bool:
-        """Whether the database that is open is no longer the one at its address."""
+        """Whether the open database is no longer the one at its address."""
         ...
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
-        """Execute a query; answers how many rows it changed."""
+        """Execute a query, and return the number of rows that it changed."""
         ...
 
     def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
-        """Insert the rows that have these values, row after row. Where it fails, the transaction
-        must be undone."""
+        """Insert rows; `values` has the values of the first row, then of the second, and so on.
+        After a failure the transaction must be rolled back."""
         ...
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -59,23 +59,23 @@ class Driver(Protocol):
         ...
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         ...
 
     def commit(self) -> None:
-        """End the transaction."""
+        """Commit the transaction."""
         ...
 
     def empty_log(self) -> None:
-        """Take what was deleted out of the log beside the file, unless somebody is in the way."""
+        """Remove deleted data from the write-ahead log, unless another connection prevents it."""
         ...
 
     def scrub(self) -> str:
-        """Let go of what was deleted, as far as the database can be told to; answers why not."""
+        """Erase deleted data from the files, and return why that failed; empty if it did not."""
         ...
 
     def rollback(self) -> None:
-        """Undo the transaction, whatever has become of the connection."""
+        """Roll the transaction back; a broken connection is no error."""
         ...
 
     def close(self) -> None:
@@ -84,10 +84,10 @@ class Driver(Protocol):
 
 
 def places(many: int) -> str:
-    """So many places for values, for `IN` and `VALUES`."""
+    """Return this many placeholders, for `IN` and `VALUES`."""
     return ", ".join("?" * many)
 
 
 def rows_of(values: Sequence[Any], columns: int) -> Iterator[tuple[Any, ...]]:
-    """The rows that have these values, row after row."""
+    """Yield the rows of a flat list of values."""
     return zip(*[iter(values)] * columns, strict=True)

@@ -1,5 +1,5 @@
-"""The state that each process tells of its consumers, with the leases that it holds, and the table
-that other processes read it from; `workers` puts it beside the decisions."""
+"""The state that each process reports of its consumers, with the leases that it holds, and the
+table that has these reports; `workers` shows them beside the decisions."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ from eventonce.history.driver import Driver
 from eventonce.runtime.gate import is_overdue
 
 MOST_LEASES: Final = 100
-"""Leases of a consumer that are told, the oldest: the row is written anew every few seconds."""
+"""The most leases of a consumer that are reported, the oldest: the row is rewritten every few
+seconds."""
 
 STALE_AFTER: Final = 30_000
-"""Milliseconds after which a process that told nothing was most likely killed."""
+"""Milliseconds without a report after which a process was most likely killed."""
 
 STATES_KEPT: Final = 3_600_000
-"""Milliseconds for which the state of a process that was killed is kept."""
+"""Milliseconds for which the last state of a killed process is kept."""
 
 TABLE: Final = "eventonce_history_workers"
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A lease, and its run. Nothing tells whose event it is but the key, which is a digest."""
+    """A lease, and its run. Only the key identifies the event, and the key is a digest."""
 
     type: str
     """The type of the event, without its ids."""
     rule: str
     attempt: int
     key: str
-    """In hexadecimal."""
+    """The key in hexadecimal."""
     started: int
-    """When its handler began, in milliseconds; 0 while it waits."""
+    """The time at which the handler began, in milliseconds; 0 while the run waits."""
     renewed: int
-    """When it was granted or last renewed, in milliseconds."""
+    """The time at which the lease was granted or last renewed, in milliseconds."""
     lasts: int
-    """Milliseconds from then to its end; 0 where the run has no lease."""
+    """Milliseconds from `renewed` to the end of the lease; 0 if the run has no lease."""
     condition: str = ""
-    """`lost`: another run has taken over; `overdue`: it runs longer than its rule allows;
-    `unguarded`: it has no lease. No enumeration: a later version may tell others."""
+    """`lost`: another run has taken over; `overdue`: the run takes longer than its rule allows;
+    `unguarded`: the run has no lease. Not an enumeration: a later version may report others."""
 
     @property
     def ends(self) -> int:
-        """When it ends unless it is renewed; 0 where nothing is held."""
+        """The time at which the lease ends unless it is renewed; 0 if there is no lease."""
         held = self.renewed and self.lasts and self.condition != "lost"
         return self.renewed + self.lasts if held else 0
 
@@ -61,13 +62,13 @@ class Load(msgspec.Struct, frozen=True):
     """The work of a consumer at one moment."""
 
     held: int = 0
-    """Runs whose leases are kept."""
+    """The number of runs whose leases are kept."""
     running: int = 0
-    """Those of them whose handlers run."""
+    """The number of these runs whose handlers run."""
     in_flight: int | None = None
-    """Events that were received and are not acknowledged yet; None where nobody counts."""
+    """The number of events in flight: received, not acknowledged yet; None if unknown."""
     leases: tuple[Lease, ...] = ()
-    """Those of the oldest runs."""
+    """The leases of the oldest runs."""
 
 
 class WorkerState(msgspec.Struct, frozen=True):
@@ -77,26 +78,26 @@ class WorkerState(msgspec.Struct, frozen=True):
     consumer: str
     channel: str
     process: str
-    """The host and the process id; several processes may have one name as workers."""
+    """The host and the process id; several processes may have the same name as workers."""
     started: int
     told: int
-    """When this was true, in milliseconds."""
+    """The time of this report, in milliseconds."""
     load: Load
 
     def is_stale(self, now: int) -> bool:
-        """Whether the process has told nothing for long."""
+        """Whether the report is so old that the process was most likely killed."""
         return now - self.told > STALE_AFTER
 
 
 class Watched(NamedTuple):
-    """The functions that answer for a consumer: its runs, and how many events it has received and
-    not acknowledged yet; None for the second where nobody counts."""
+    """Functions that return the runs of a consumer, and the number of its events in flight (None
+    if no transport counts them)."""
 
     held: Callable[[], Sequence[Run]]
     in_flight: Callable[[], int] | None
 
     def load(self) -> Load:
-        """The answers of now."""
+        """Return the work of the consumer now."""
         in_flight = self.in_flight() if self.in_flight is not None else None
         runs = sorted(self.held(), key=lambda run: run.started or inf)
         running = sum(bool(run.started) and not run.finished for run in runs)
@@ -106,12 +107,12 @@ class Watched(NamedTuple):
 
 
 def process_name() -> str:
-    """The name of this process among those of all machines."""
+    """Return the name of this process, unique among all machines."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _lease(run: Run, now: int, monotonic: float) -> Lease:
-    """The lease of a run; both clocks say now."""
+    """Return the lease of a run; `now` and `monotonic` are the same moment on two clocks."""
 
     def at(moment: float) -> int:
         return now - int((monotonic - moment) * 1000) if moment else 0
@@ -139,20 +140,20 @@ def _condition(run: Run, monotonic: float) -> str:
 
 
 class StateTable:
-    """The table of a history's database; for one thread at a time."""
+    """The table of reports in the database of a history; for one thread at a time."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     def tell(self, states: Iterable[WorkerState]) -> None:
-        """Keep these in place of what the same processes told before."""
+        """Store these states instead of the earlier ones of the same processes."""
         rows = [
             (*_which(one), one.started, one.told, msgspec.json.encode(one.load).decode())
             for one in states
         ]
         if not self._driver.has(TABLE):
             raise StoreMismatch(
-                f"there is no table {TABLE}; let a user who may make tables open the history once"
+                f"there is no table {TABLE}; let a user who may create tables open the history once"
             )
         self._driver.run_many(
             f"INSERT INTO {TABLE} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
@@ -164,7 +165,7 @@ class StateTable:
         self._driver.commit()
 
     def remove(self, states: Iterable[WorkerState]) -> None:
-        """Drop what these processes told of these consumers."""
+        """Delete the rows of these states."""
         self._driver.run_many(
             f"DELETE FROM {TABLE} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
             "AND process = ?",
@@ -173,8 +174,8 @@ class StateTable:
         self._driver.commit()
 
     def read(self) -> list[WorkerState]:
-        """All that is told; nothing in a history of before this table, or for a user who may not
-        read it."""
+        """Return all states; none if the history is older than this table, or if this user may not
+        read the table."""
         rows = self._driver.may(TABLE, "SELECT") and self._driver.rows(
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
             f"FROM {TABLE} ORDER BY worker, consumer, channel, process"
@@ -189,13 +190,13 @@ class StateTable:
         ]
 
     def drop(self, before: int) -> None:
-        """Drop what was told before this moment."""
+        """Delete the states that are older than this."""
         if self._driver.may(TABLE, "DELETE"):
             self._driver.run(f"DELETE FROM {TABLE} WHERE told < ?", (before,))  # noqa: S608  ours
         self._driver.commit()
 
     def try_to_write(self) -> None:
-        """Ask for all that a writer needs, and change nothing."""
+        """Use every right that a writer needs, and change nothing."""
         if self._driver.has(TABLE):
             self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
             self._driver.run(f"UPDATE {TABLE} SET told = told WHERE 1 = 0")  # noqa: S608  ours

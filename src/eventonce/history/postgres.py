@@ -17,28 +17,29 @@ from eventonce.stores.postgres.uri import read
 T = TypeVar("T")
 
 STATEMENT: Final = 60.0
-"""Seconds for a statement, at least: some read all decisions. A server that is silent is mostly
-found sooner: each transaction begins with a statement that takes no time."""
+"""The shortest timeout of a statement, in seconds: some read all decisions. A silent server is
+mostly found sooner, because each transaction begins with a quick statement that has the timeout of
+the URI."""
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that gives up a server which does not answer."""
+    """A connection with a timeout for each statement."""
 
     timeout: float
-    """Seconds for a statement."""
+    """The timeout of a statement, in seconds."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
-        """Wait for the server; psycopg calls this for everything it does."""
+        """Wait for the server; psycopg calls this method for every request."""
         try:
             return super().wait(within(gen, self.timeout), *args, **options)
         except NoAnswer:
-            # The end of a pipeline, and a rollback, would wait once more.
+            # Otherwise the end of a pipeline, or a rollback, would wait for the server again.
             self.close()
             raise
 
 
 class PostgresDriver:
-    """Tables in the schema that the URI names; a connection that is gone is opened anew."""
+    """Tables in the schema that the URI names; a lost connection is opened again."""
 
     number = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     row = number
@@ -65,7 +66,8 @@ class PostgresDriver:
         return bool(allowed)
 
     def refused(self, _error: Exception, /) -> str:
-        """A right that is given counts at once; the server's own words say which is missing."""
+        """Return nothing: the server's error names the missing right, and a new right takes effect
+        on the open connection."""
         return ""
 
     def removed(self) -> bool:
@@ -90,10 +92,10 @@ class PostgresDriver:
             self._connection.commit()
 
     def empty_log(self) -> None:
-        """The server's log is its own."""
+        """Do nothing: the server owns its log."""
 
     def scrub(self) -> str:
-        """Autovacuum does so by itself."""
+        """Do nothing: autovacuum does it."""
         return ""
 
     def rollback(self) -> None:
@@ -114,7 +116,7 @@ class PostgresDriver:
             connection = self._connection = self._connected()
         cursor = connection.cursor()
         if connection.info.transaction_status == TransactionStatus.IDLE:
-            # For each transaction: behind PgBouncer the next one has another server.
+            # For each transaction: behind PgBouncer the next one may have another connection.
             connection.timeout = self._address.timeout
             cursor.execute(f"SET LOCAL search_path TO {self._address.quoted}")
             connection.timeout = max(self._address.timeout, STATEMENT)

@@ -1,4 +1,4 @@
-"""The recorder: keeps what observers are told, in the background, and never makes the work wait."""
+"""The recorder: writes the outcomes of batches to the history in the background; no batch waits."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from eventonce.types import Outcome, Status
 POSTGRES: Final = ("postgresql", "postgres")
 KEEP: Final = "30d"
 MOST: Final = 5_000_000
-"""Decisions that are kept: about 1 GB."""
+"""The most decisions that are kept: about 1 GB."""
 WAITING: Final = 50_000
-"""Decisions that may wait to be written: some seconds of the busiest worker."""
+"""The most decisions that may wait to be written: some seconds of the busiest worker."""
 SHARE: Final = 4096
-"""Bytes of an event that count as one decision more: while its decision waits, it lies in memory.
-All that waits is 200 MB at most."""
+"""Bytes of an event that count as one more decision: the event stays in memory while its decision
+waits. So waiting events have at most 200 MB."""
 TIDY_INTERVAL: Final = 60.0
-"""Seconds between two looks for what is too old or too much."""
+"""Seconds between two deletions of decisions that are too old or too many."""
 TELL_INTERVAL: Final = 5.0
-"""Seconds between two times that a process tells which leases it holds."""
+"""Seconds between two reports of the leases that a process holds."""
 TIDY: Final = 50_000
-"""Decisions that are looked at in one transaction."""
+"""Decisions that one transaction of a deletion reads."""
 
 FLUSH_WAIT: Final = 1.0
 """Seconds that the end of an invocation waits for its decisions to be written."""
@@ -56,7 +56,7 @@ Told = tuple[Sequence[Outcome], int, Consumer, str]
 
 
 class History:
-    """What was decided, in a database; of all consumers that are given its observers."""
+    """A database of decisions, of all consumers that have an observer of it."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class History:
         look: bool = False,
         secrets: Sequence[bytes] = (),
     ) -> None:
-        """`sqlite:///PATH` or `postgresql://…`. Decisions are kept for so long, and no more than
-        so many of them. `worker` names this process, by default its host and process id. With
-        `look` nothing is made: the history must be there. With `secrets`, ids of conversations and
-        of events, and subjects, are kept as keyed digests, by the first, and found by all of
-        them."""
+        """The URI is `sqlite:///PATH` or `postgresql://…`. Decisions are kept for the time `keep`,
+        and at most `most` of them. `worker` names this process, by default its host and process id.
+        With `look` no table is created: the history must exist. With `secrets`, ids of
+        conversations and of events, and subjects, are stored as keyed digests under the first
+        secret, and found under all of them."""
         self._uri = uri
         self._keep = duration(keep)
         self._most = most
@@ -90,10 +90,10 @@ class History:
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
         self._watched: dict[tuple[str, str], Watched] = {}
-        """What is asked about each consumer and channel."""
+        """The functions that report on each consumer and channel."""
         self._tell_due = 0.0
         self._telling = 0
-        """The process that has told its state; the child of a fork tells its own."""
+        """The process that has reported its state; the child of a fork reports its own."""
         self._began = os.getpid(), wall_clock()
         self._untold = Outage()
         self._full = Outage()
@@ -113,8 +113,8 @@ class History:
                 if not isinstance(error, StoreUnavailable):
                     self._disconnect()
                     raise
-                # A server comes back, and a right is given; the work does not wait for either.
-                log().warning("history: what is decided waits for its database: %s", error)
+                # A server comes back, and a right is granted; the work does not wait for either.
+                log().warning("history: decisions wait in memory for the database: %s", error)
                 self._untidy.tells()
                 self._untold.tells()
                 self._background.outage.tells()
@@ -127,28 +127,28 @@ class History:
         self.close()
 
     def keep_up(self) -> None:
-        """Drop what is too old now and once a minute, and tell other processes the state of this
-        one, also where nothing is decided."""
+        """Delete old decisions now and once a minute, and report the state of this process to
+        others, even while there are no decisions to write."""
         self._due = 0.0
         self._background.start()
 
     def observer(
         self, consumer: Consumer, channel: str = "", *, in_flight: Callable[[], int] | None = None
     ) -> _Observer:
-        """An observer for this consumer, whose events come in by this channel. Other processes see
-        the leases of the consumer; `in_flight` answers how many events it has received and not
-        acknowledged yet."""
+        """Return an observer for this consumer, whose events come through this channel. Other
+        processes see the leases of the consumer; `in_flight` returns the number of its events in
+        flight."""
         self._watched[consumer.name, channel] = Watched(consumer.runtime.gate.held, in_flight)
         return _Observer(self._background, consumer, channel)
 
     @property
     def dropped(self) -> int:
-        """Decisions that could not be kept."""
+        """The number of decisions that could not be kept."""
         return self._background.dropped
 
     def find(self, search: Search, limit: int = 1000, *, partly: bool = False) -> list[Decision]:
-        """The latest decisions of which all this is true, in their order. ConfigError where none is
-        found and one may be `hidden`; with `partly` nothing is answered then."""
+        """Return the latest decisions that match, oldest first. ConfigError if none is found and
+        some may be `hidden`; with `partly` the list is empty then."""
         with self._tables() as tables:
             found = tables.find(search, limit)
             if not found and not partly:
@@ -157,81 +157,82 @@ class History:
             return found
 
     def with_winners(self, decisions: Sequence[Decision]) -> list[Decision]:
-        """These decisions, each copy with the transport id of the event that took effect, where the
-        history has it."""
+        """Return these decisions, each copy with the transport id of the event that took effect,
+        if the history has that event."""
         with self._tables() as tables:
             return with_winners(decisions, tables.leads)
 
     def hidden(self, what: What, name: str) -> int:
-        """How many decisions may be of this conversation, or have this transport id or subject, and
-        cannot be found by it: they have digests under a secret that is not among `secrets`. All
-        decisions are read."""
+        """Return how many decisions may have this conversation, transport id or subject and cannot
+        be found by it: their digests are under a secret that is not among `secrets`. This reads all
+        decisions."""
         with self._tables() as tables:
             return tables.hidden(what, name)
 
     def counts(
         self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
     ) -> list[tuple[int, tuple[Any, ...], int, int]]:
-        """By steps of so many milliseconds, whole minutes, and by these fields of a kind: how many
-        there were, and the microseconds of their handlers."""
+        """Return the number of decisions and the microseconds of their handlers, by steps of
+        `step` milliseconds (whole minutes) and by these fields of a kind."""
         with self._tables() as tables:
             return list(tables.counts(since, until, fields, step))
 
     def count_lately(self, status: Status, reason: str, since: int) -> int:
-        """How many decisions of this status, one that always has a reason, have this reason since
-        then."""
+        """Return how many decisions since then have this status and this reason. The status must
+        be one that always has a reason."""
         with self._tables() as tables:
             return tables.count_lately(status, reason, since)
 
     def consumers(self) -> list[str]:
-        """The names of the consumers that it has decisions of."""
+        """Return the names of the consumers of all decisions."""
         with self._tables() as tables:
             return tables.consumers()
 
     def states(self) -> list[WorkerState]:
-        """The states that processes told of themselves; of a process that was killed, the last."""
+        """Return the states that processes reported; for a killed process, its last one."""
         with self._tables() as tables:
             return tables.states.read()
 
     def begin(self) -> int | None:
-        """The moment of the oldest decision; None where there is none."""
+        """Return the time of the oldest decision; None if there is none."""
         with self._tables() as tables:
             return tables.begin()
 
     def types(self) -> list[tuple[str, str]]:
-        """The types of the events that it has decisions about, each with a source; and of those
-        that run."""
+        """Return the types and sources of the events of all decisions, and the types of events
+        that run now."""
         with self._tables() as tables:
             held = {(it.type, "") for state in tables.states.read() for it in state.load.leases}
             return [*tables.types(), *held]
 
     def names(self, name: str, what: What = "conversation") -> list[str]:
-        """All that may stand for this conversation here: its id, and its digests."""
+        """Return all texts that may stand for this value in the history: itself, and its digests
+        under each secret."""
         return self._digests.names(what, name)
 
     def subjects(self, having: Callable[[str], bool]) -> list[bytes]:
-        """The keys of all subjects of which this is true."""
+        """Return the keys of all subjects for which `having` is true."""
         with self._tables() as tables:
             found = [key for key, subject in tables.subjects.all() if having(subject)]
             tables.commit()
         return found
 
     def drop_subjects(self, keys: Iterable[bytes]) -> None:
-        """Drop the subjects of these keys; their decisions stay."""
+        """Delete the subjects of these keys; their decisions stay."""
         with self._tables() as tables:
             tables.subjects.drop(keys)
             tables.commit()
 
     def forget(self, conversation: str, *, partly: bool = False) -> int:
-        """Drop all decisions about this conversation; answers how many there were. ConfigError,
-        and nothing is dropped, where others may be `hidden`; with `partly` those stay."""
+        """Delete all decisions about this conversation, and return their number. ConfigError, and
+        nothing is deleted, if more of them may be `hidden`; with `partly` the hidden ones stay."""
         with self._tables() as tables:
             if not partly:
                 self._check_secrets(tables, "conversation", conversation)
             return tables.forget(conversation)
 
     def _check_secrets(self, tables: Tables, what: What, name: str) -> None:
-        """ConfigError where this name may stand there as a digest that nobody here can make."""
+        """Raise ConfigError if this value may be stored as a digest under an unknown secret."""
         if not name or DIGEST.fullmatch(name):
             return
         hidden = tables.hidden(what, name)
@@ -239,38 +240,40 @@ class History:
             raise ConfigError(f"history {masked(self._uri)}: {hidden_text(hidden)}")
 
     def try_to_write(self) -> None:
-        """StoreUnavailable where this user may not write; nothing is changed."""
+        """Raise StoreUnavailable if this user may not write; change nothing."""
         with self._tables() as tables:
             tables.try_to_write()
 
     def reaches_back(self, milliseconds: int) -> bool:
-        """Whether the bounds of this history let it keep all decisions of so long a time; what was
-        decided before the history was begun is not known here."""
+        """Whether the limits of this history let it keep all decisions of this time. The history
+        may be younger than that."""
         return self._keep >= milliseconds and self.span() < self._most
 
     def span(self) -> int:
-        """How many decisions there are, and some that were dropped among them; `most` bounds it."""
+        """Return the number of decisions, including some deleted ones between others; it is at
+        most `most` after `tidy`."""
         with self._tables() as tables:
             return tables.span()
 
     def hidden_from(self, search: Search) -> int:
-        """How many decisions may be of what this search names, and cannot be found by its id."""
+        """Return how many decisions may match the id, conversation or subject of this search and
+        are `hidden`."""
         named = _named(search).items()
         asked = [(what, it) for what, it in named if it and not DIGEST.fullmatch(it)]
         return max((self.hidden(what, it) for what, it in asked), default=0)
 
     def empty_log(self) -> None:
-        """Take what was dropped out of the log beside the file, unless somebody is in the way."""
+        """Remove deleted data from the write-ahead log, unless another connection prevents it."""
         with self._tables() as tables:
             tables.empty_log()
 
     def scrub(self) -> str:
-        """See to it that no byte of what was dropped stays in a file; answers why not."""
+        """Erase deleted data from the files, and return why that failed; empty if it did not."""
         with self._tables() as tables:
             return tables.scrub()
 
     def tidy(self) -> int:
-        """Drop what is too old or too much; answers how many decisions that were."""
+        """Delete decisions that are too old or too many, and return their number."""
         total = 0
         start: int | None = 0
         before = wall_clock() - self._keep
@@ -279,7 +282,7 @@ class History:
                 dropped, start = tables.drop(before, self._most, TIDY, start)
             total += dropped
             if self._background.ending:
-                # Whoever ends waits for this; the next process goes on.
+                # The end of the process waits for this thread; the next process continues.
                 break
         with self._tables() as tables:
             if total:
@@ -288,11 +291,11 @@ class History:
         return total
 
     def flush(self) -> None:
-        """Write what waits now."""
+        """Write the waiting decisions now."""
         self._background.flush()
 
     def close(self) -> None:
-        """Write what waits, and close the database."""
+        """Write the waiting decisions, and close the database."""
         ends = self._background.close()
         self._say_dropped()
         if ends:
@@ -300,9 +303,9 @@ class History:
                 self._disconnect()
 
     def _disconnect(self) -> None:
-        """Close the database until it is used again. Also before a fork: SQLite in the child
-        would take the locks of its parent for its own, and lose what it writes once the parent
-        has closed the file."""
+        """Close the database until it is used again. Called before a fork, too: otherwise SQLite
+        in the child would believe that it holds the locks of its parent, and lose its writes once
+        the parent has closed the file."""
         if self._process == os.getpid():
             self._process = 0
             self._opened.close()
@@ -320,7 +323,7 @@ class History:
             tables.add(decisions, tables.subjects.unknown(ruled, wall_clock()))
 
     def _beside(self) -> None:
-        """Once a second, also while nothing can be written."""
+        """Do the periodic work. Called once a second, also while nothing can be written."""
         dropped = self._background.crowded_out
         if dropped > self._seen:
             self._seen = dropped
@@ -336,7 +339,7 @@ class History:
             self._tell_if_due()
 
     def _tidy_if_due(self) -> None:
-        """Once a minute, whether something is decided or not."""
+        """Delete old decisions once a minute, also while there are no new ones."""
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + TIDY_INTERVAL
@@ -344,12 +347,12 @@ class History:
             self.tidy()
         except Exception as error:  # noqa: BLE001  it must not end the thread that writes
             if self._untidy.tells():
-                log().warning("history: what is old is not dropped yet: %s", error)
+                log().warning("history: old decisions are not deleted yet: %s", error)
         else:
             self._untidy.ended()
 
     def _tell_if_due(self) -> None:
-        """Every few seconds, whether something is decided or not."""
+        """Report the state of this process every few seconds, also while there are no decisions."""
         if not self._watched or self._look or time.monotonic() < self._tell_due:
             return
         self._tell_due = time.monotonic() + TELL_INTERVAL
@@ -357,23 +360,23 @@ class History:
         if self._began[0] != os.getpid():
             self._began = os.getpid(), wall_clock()
         try:
-            # The work is asked before the database is waited for.
+            # Outside `_tables`: the consumers are asked while no lock is held.
             states = self._states()
             with self._tables() as tables:
                 tables.states.tell(states)
         except Exception as error:  # noqa: BLE001  likewise
             if self._untold.tells() and not self._background.outage.lasts:
-                log().warning("history: others do not see the leases of this one yet: %s", error)
+                log().warning("history: the leases of this process are not visible yet: %s", error)
         else:
             self._untold.ended()
 
     def _take_back(self) -> None:
-        """At the end no state is told any more but that of a consumer which leaves runs behind:
-        their leases end later."""
+        """Delete the states of this process at its end, except of a consumer that leaves runs
+        behind: their leases end later."""
         if self._telling != os.getpid() or self._untold.lasts or self._background.outage.lasts:
             return
         self._telling = 0
-        # Whoever does not hear of the end sees that nothing is told any more.
+        # If this fails, the states become stale, and readers see that.
         with suppress(Exception):
             states = self._states()
             with self._tables() as tables:
@@ -392,21 +395,20 @@ class History:
         dropped = self._background.crowded_out
         if dropped > self._told:
             log().warning(
-                "history: %d decisions are not kept: there was no room for them while others "
-                "waited to be written",
+                "history: %d decisions were lost: too many others waited to be written",
                 dropped - self._told,
             )
             self._told = dropped
 
     @contextmanager
     def _tables(self) -> Iterator[Tables]:
-        """The tables, for this thread alone; opened, and made or looked for, when first used in a
-        process."""
+        """Yield the tables, for this thread alone. The first use in a process opens the database,
+        and creates the tables or checks that they exist."""
         with self._background.writing:
             if self._process == os.getpid() and self._opened.removed():
                 log().warning(
-                    "history %s: the file was removed or replaced; the decisions in it are gone, "
-                    "and later ones are kept in the file that is there now",
+                    "history %s: the file was removed or replaced; its decisions are gone, and "
+                    "later ones are kept in the file that is there now",
                     masked(self._uri),
                 )
                 self._disconnect()
@@ -414,8 +416,8 @@ class History:
                 self._disconnect()
             if self._process != os.getpid():
                 if self._process:
-                    # The fork could not wait for the parent's write: to close the parent's
-                    # connection here would harm it there.
+                    # The fork could not wait for a write of the parent. Closing the inherited
+                    # connection here would break the parent's.
                     _inherited.append(self._opened)
                 self._open()
                 self._process = os.getpid()
@@ -431,9 +433,9 @@ class History:
                 self._opened.rollback()
                 why = self._opened.refused(error)
                 if why:
-                    # A file that was opened to read alone stays so, whatever is granted later.
+                    # A connection that was opened read-only stays so, even if rights are granted.
                     self._disconnect()
-                # A value that the database refuses is refused again, however long it waits.
+                # A value that the database refuses now is refused by every retry.
                 refused = isinstance(error, self._module.DataError)
                 kind = EventonceError if refused else StoreUnavailable
                 raise kind(f"history {masked(self._uri)}: {error}{why}") from error
@@ -444,18 +446,18 @@ class History:
         except ConfigError as error:
             if not self._begun:
                 raise
-            # The address was right as this began: what is there now may go again.
+            # The address was right at the start: the fault may be temporary.
             raise StoreUnavailable(str(error)) from error
 
     def _begin(self) -> None:
-        """Make the tables; where one only looks, see that they are there."""
+        """Create the tables; for a reader, check that they exist."""
         try:
             if not self._look:
                 self._opened.make()
             elif not self._opened.made():
                 raise ConfigError(
-                    f"history {masked(self._uri)}: no history was begun there, or this user may "
-                    "not see its tables; `run` and `serve` begin it once [history] names it"
+                    f"history {masked(self._uri)}: there is no history, or this user may not see "
+                    "its tables; `run` and `serve` create it once [history] names it"
                 )
         except StoreMismatch as error:
             kind = StoreUnavailable if self._begun else StoreMismatch
@@ -464,7 +466,7 @@ class History:
 
 
 class _Observer:
-    """Told of the batches of one consumer."""
+    """The observer of one consumer."""
 
     def __init__(self, background: Background[Told], consumer: Consumer, channel: str) -> None:
         self._background = background
@@ -472,7 +474,7 @@ class _Observer:
         self._channel = channel
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
-        """Have these kept."""
+        """Queue these outcomes for the history."""
         kept = [
             outcome if outcome.error is None and outcome.result is None else _lean(outcome)
             for outcome in outcomes
@@ -482,38 +484,37 @@ class _Observer:
         self._background.add(told, len(kept) + held // SHARE, len(kept))
 
     def flush(self) -> None:
-        """Have what waits written: Lambda stops the process after each invocation. A database that
-        is silent must not hold up the invocation."""
+        """Write the queued outcomes, because Lambda stops the process after each invocation. The
+        wait is limited: a silent database must not delay the invocation."""
         self._background.flush_within(FLUSH_WAIT)
 
 
 def _lean(outcome: Outcome) -> Outcome:
-    """The outcome without what no decision keeps: a traceback holds the variables of the handler,
-    and a result may be large. Nobody counts how much waits with them."""
+    """Return the outcome without the fields that no decision has. A traceback holds the variables
+    of the handler, and a result may be large; `SHARE` does not count either."""
     return replace(outcome, error=None, result=None)
 
 
 def _named(search: Search) -> dict[What, str]:
-    """All of a search that may stand there as a digest."""
+    """Return the fields of a search whose values may be stored as digests."""
     return {"conversation": search.conversation, "id": search.id, "subject": search.subject}
 
 
 def hidden_text(many: int) -> str:
-    """The words about so many decisions that are hidden."""
+    """Return the message about this many hidden decisions."""
     return (
-        f"it has digests under a secret that the file does not name ({many} "
-        f"decision{'s' if many > 1 else ''}), and these are not found by an id; add the secret to "
-        "`secrets`, after the first"
+        f"{many} decision{'s' if many > 1 else ''} cannot be found by an id, because of digests "
+        "under a secret that the file does not name; add the secret to `secrets`, after the first"
     )
 
 
 def exists(uri: str) -> bool:
-    """Whether a history was begun there; of a server nobody knows before it is asked."""
+    """Whether the file of a history exists; always true for a server, which is not asked."""
     return not uri.startswith("sqlite:") or may(location_of(uri).path, os.F_OK)
 
 
 def check(uri: str) -> None:
-    """ConfigError for a URI that is no history's; nothing is connected to."""
+    """Raise ConfigError for a URI that no history can have; connect to nothing."""
     scheme = uri.partition(":")[0]
     if scheme == "sqlite":
         location_of(uri)
@@ -524,11 +525,11 @@ def check(uri: str) -> None:
 
 
 def _opened(uri: str, digests: Digests, *, look: bool) -> tuple[Tables, Any]:
-    """The tables at this URI, and the module of their database, which has its errors."""
+    """Open the tables at this URI; return them and the database's module, which has its errors."""
     check(uri)
     if uri.startswith("sqlite:"):
         return Tables(SQLiteDriver(location_of(uri), look=look), digests), sqlite3
-    # An extra, which `check` has found installed.
+    # psycopg is an extra; `check` has found it installed.
     import psycopg  # noqa: PLC0415
 
     from eventonce.history.postgres import PostgresDriver  # noqa: PLC0415

@@ -1,5 +1,5 @@
--- The tables of a history. What stands in braces is the type of a column that counts by itself,
--- without ever a number twice or not, or of bytes, which SQLite and PostgreSQL call differently.
+-- The tables of a history. A name in braces is a type that differs between SQLite and PostgreSQL:
+-- two kinds of auto-increment column, and bytes (see driver.py).
 
 CREATE TABLE IF NOT EXISTS eventonce_history_kinds (
   kind {number},
@@ -65,6 +65,6 @@ CREATE INDEX IF NOT EXISTS eventonce_history_conversation
 CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) WHERE id_hash <> 0;
 CREATE INDEX IF NOT EXISTS eventonce_history_key
   ON eventonce_history (key_hash) WHERE key_hash <> 0;
--- All but the most frequent decisions have a reason: a failure is found among a million copies.
+-- Only the most frequent decisions have no reason: this index finds a failure among a million copies.
 CREATE INDEX IF NOT EXISTS eventonce_history_reason_3
   ON eventonce_history (kind, number) WHERE reason <> '';

@@ -19,21 +19,22 @@ from eventonce.history.driver import Driver, places
 from eventonce.history.subjects import Subjects
 
 PROBES: Final = 100_000
-"""Places of an index that are looked at: beyond this, to read all decisions once takes less."""
+"""The most entries of an index to look up: beyond this, reading all decisions once is faster."""
 
 NAMED: Final = 100
-"""Decisions of one transport id, the latest, whose events are told whole: an id names one event of
-each consumer, unless its sender gives it to many."""
+"""The most decisions of one transport id whose events are searched for copies, the latest. An id
+belongs to one event of each consumer, unless a sender uses it again and again."""
 
 REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 """Statuses whose decisions always have a reason."""
 
 SAME_ID: Final = {"same": 1, "other": 0, "unknown": -1}
-"""Copies by whose transport id they have, in words and as the tables have it."""
+"""Whether a copy has the transport id of the event that took effect: in words, and as the tables
+have it."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What decisions are looked for; all that is given must be true of them."""
+    """A search for decisions; they must match every field that is given."""
 
     conversation: str = ""
     id: str = ""
@@ -43,20 +44,20 @@ class Search(msgspec.Struct, frozen=True):
     """The subject of a state, the whole text."""
     consumer: str = ""
     status: str = ""
-    """One, or several with commas between."""
+    """One status, or several, separated by commas."""
     copies: str = ""
-    """Likewise of `SAME_ID`: only copies of an event that took effect, by their transport id."""
+    """Words of `SAME_ID`, separated by commas: only duplicates, by their transport id."""
     type: str = ""
     rule: str = ""
     reason: str = ""
     """A part of the reason."""
     since: int | None = None
     until: int | None = None
-    """In milliseconds; None for no end."""
+    """The end of the time, in milliseconds; None for no end."""
 
     @property
     def kinds(self) -> list[tuple[str, list[Any]]]:
-        """Fields of a kind that are given, each with the values of which it must have one."""
+        """The given fields of a kind, each with the values that it may have."""
         wanted: dict[str, list[Any]] = {
             "consumer": [storable(self.consumer)],
             "status": self.status.split(","),
@@ -84,7 +85,7 @@ class Conditions:
         self._subjects = subjects
 
     def where(self, search: Search) -> tuple[str, list[Any]]:
-        """The conditions of all that is given, and their values."""
+        """Return the condition for a search, and its values."""
         wanted: list[tuple[str, Any]] = [
             ("h.key = ?", search.key),
             ("h.reason LIKE ? ESCAPE '!'", _containing(storable(search.reason))),
@@ -115,7 +116,8 @@ class Conditions:
         return " AND ".join(conditions) or "1 = 1", values
 
     def _about(self, id_: str) -> tuple[str, list[Any]]:
-        """The condition that a decision is about an event that had this id."""
+        """Return the condition that a decision is about an event that had this id. The copies of
+        the event may have other ids: they are found by its key and version."""
         named, values = self._named("id", id_)
         events = self._driver.rows(
             "SELECT DISTINCT key, version FROM (SELECT key, version FROM eventonce_history h "  # noqa: S608  ours
@@ -129,18 +131,19 @@ class Conditions:
         return f"({named} OR {hashes} AND ({same}))", [*values, *chain.from_iterable(events)]
 
     def _named(self, what: What, text: str) -> tuple[str, list[Any]]:
-        """The condition that this is the id or the conversation of a decision."""
+        """Return the condition that a decision has this id or this conversation."""
         names = self._digests.names(what, text)
         hashes = self.hashed(what, map(str.encode, names))
         return f"{hashes} AND h.{what} IN ({places(len(names))})", [*names]
 
     def hashed(self, what: str, values: Iterable[bytes]) -> str:
-        """The condition that the index of ids, conversations or keys finds one of these; what is
-        not 0 stands there. An index by a hash costs less than one by a text or a key."""
+        """Return the condition that a decision has the hash of one of these ids, conversations or
+        keys. The index has the hashes that are not 0; it is cheaper than an index of the texts."""
         return f"h.{what}_hash <> 0 AND h.{what}_hash IN ({self.in_segments(what, values)})"
 
     def keyed(self, keys: Collection[bytes]) -> str:
-        """The condition that the index of keys finds one of these, however many they are."""
+        """Return the condition that a decision has the hash of one of these keys, which may be
+        very many."""
         first, last = self._segments("key")
         if len(keys) * (last - first + 1) <= PROBES:
             return self.hashed("key", keys)
@@ -148,16 +151,17 @@ class Conditions:
         return f"h.key_hash <> 0 AND h.key_hash & {2**32 - 1} IN ({hashes})"
 
     def in_segments(self, what: str, values: Iterable[bytes]) -> str:
-        """All numbers that the hashes of these values may have in the index of ids, conversations
-        or keys, as a list for `IN`."""
+        """Return all numbers that the hashes of these values may have in the index of ids,
+        conversations or keys, as a list for `IN`: one for each segment."""
         first, last = self._segments(what)
         segments = range(first, last + 1)
         wanted = sorted({*map(crc32, values)})
         return ", ".join(str(segment << 32 | one) for segment in segments for one in wanted)
 
     def _segments(self, what: str) -> tuple[int, int]:
-        """The first and the last segment. The ends of the index tell them: the numbers of decisions
-        do not, because a database that drops all of them counts on."""
+        """Return the first and the last segment, from the ends of the index. The numbers of
+        decisions would not do: after all were deleted, PostgreSQL counts on, and segments begin
+        with 1 again."""
         index = f"FROM eventonce_history WHERE {what}_hash <> 0"
         ((first, last),) = self._driver.rows(
             f"SELECT (SELECT min({what}_hash) {index}), (SELECT max({what}_hash) {index})"

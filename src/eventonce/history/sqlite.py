@@ -1,4 +1,4 @@
-"""A history in a file of its own, by SQLite."""
+"""A history in a SQLite file of its own."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eventonce.stores.sqlite.scrubbing import empty_log, scrub
 from eventonce.stores.sqlite.uri import Location, read
 
 CACHE_KIB: Final = 32_768
-"""Of the file, in memory: its indexes are written to anywhere."""
+"""The size of the page cache in KiB: writes go to all parts of the indexes."""
 
 MOST_VALUES: Final = 999
-"""Of one statement, in older versions of SQLite."""
+"""The most values of one statement in older versions of SQLite."""
 
 
 class SQLiteDriver:
@@ -37,10 +37,10 @@ class SQLiteDriver:
         self.fixed = False
         self.missing = ""
         if not look:
-            # It holds ids of conversations: it is for its owner alone.
+            # The file holds ids of conversations: only its owner may read it.
             make_private(location.path)
             if refused(location.path) is not None:
-                # SQLite would open it to read alone, and leave a log that nobody may write.
+                # SQLite would open it read-only, and leave a log that nobody may write.
                 raise StoreUnavailable(f"history {location.uri}: {not_writable(location.path)}")
         elif not may(location.path, os.R_OK):
             raise ConfigError(f"history {location.uri}: no permission to read it")
@@ -51,11 +51,11 @@ class SQLiteDriver:
             else:
                 self._database = self._connected("mode=rwc")
                 self._database.execute("PRAGMA journal_mode = WAL")
-            # A crash of the machine may cost the last seconds of a history, and never the file.
+            # A crash of the machine may lose the last seconds of a history, but never the file.
             self._database.execute(f"PRAGMA synchronous = {location.options.synchronous}")
             self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._database.execute("PRAGMA wal_autocheckpoint = 10000")
-            # What is dropped is overwritten: it names conversations.
+            # Deleted rows are overwritten, because they name conversations.
             self._database.execute("PRAGMA secure_delete = ON")
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(
@@ -73,9 +73,9 @@ class SQLiteDriver:
         )
 
     def _looking(self) -> sqlite3.Connection:
-        """A connection of a reader. SQLite lets a reader, too, make the log and its index, with the
-        permissions of the file. A reader who may not write the file would leave a log that nobody
-        may write, and so reads the file as it is, without its log."""
+        """Open a connection for reading. SQLite lets a reader, too, create the log and its index,
+        with the permissions of the file. A reader without write permission would leave a log that
+        nobody may write: so it reads the file alone, without its log."""
         path = self._location.path
         log, index = beside(path)
         if may(path, os.W_OK) or (log.exists() and index.exists()):
@@ -90,10 +90,10 @@ class SQLiteDriver:
                 return database
         self.fixed = True
         with suppress(FileNotFoundError):
-            # Where it is empty or not there, all is in the file.
+            # With an empty or missing log, the file has all decisions.
             if log.stat().st_size:
                 self.missing = (
-                    "it is read without its log, and its newest decisions are missing; "
+                    "the file is read without its log, so the newest decisions are missing; "
                     f"{not_writable(path)}"
                 )
         return self._connected("mode=ro&immutable=1")
@@ -105,7 +105,7 @@ class SQLiteDriver:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
     def may(self, name: str, *_rights: str) -> bool:
-        """The rights are those of the file."""
+        """Whether there is a table of this name; SQLite has no rights to single tables."""
         return self.has(name)
 
     def refused(self, error: Exception, /) -> str:
@@ -115,15 +115,15 @@ class SQLiteDriver:
         try:
             return identity(self._path) != self._file
         except OSError as error:
-            # A folder above it is none any more, or may not be entered.
+            # A folder above the file is no folder any more, or may not be entered.
             raise StoreUnavailable(f"history {self._location.uri}: {error}") from error
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
         return self._database.execute(query, values).rowcount
 
     def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
-        # A statement for many rows costs less than one for each; with ROLLBACK, because to undo
-        # the statement alone SQLite would first copy each page that it changes.
+        # One statement for many rows is faster than one for each row. OR ROLLBACK, because SQLite
+        # copies each page that it changes if it must be able to undo the statement alone.
         row = f"({', '.join('?' * len(columns))})"
         into = f"INSERT OR ROLLBACK INTO {table} ({', '.join(columns)}) VALUES "  # noqa: S608  ours
         many = MOST_VALUES // len(columns)
@@ -158,17 +158,17 @@ class SQLiteDriver:
 
 
 def location_of(uri: str) -> Location:
-    """The file of `sqlite:///PATH`, which need not be there; its folder must."""
+    """Return the file of `sqlite:///PATH`. It need not exist, but its folder must."""
     location = read(uri)
     folder = location.path.parent
-    # Not by pathlib, which raises where a folder above may not be entered.
+    # pathlib would raise if a folder above may not be entered.
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}")
+        raise ConfigError(f"history {uri!r}: there is no folder {str(folder)!r}; create it")
     if os.path.isdir(location.path):  # noqa: PTH112
-        raise ConfigError(f"history {uri!r}: it is a folder, and no file")
+        raise ConfigError(f"history {uri!r}: the path is a folder; name a file")
     return location
 
 
 def _forbids(error: Exception) -> bool:
-    """Whether this says that the file may not be opened or written."""
+    """Whether this error says that the file may not be opened or written."""
     return isinstance(error, sqlite3.Error) and code_of(error) in FORBIDDEN

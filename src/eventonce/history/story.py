@@ -1,4 +1,4 @@
-"""The story of a call or of one event, in words: what ran, which copies came, what was given up."""
+"""The story of a call or of an event in words: its runs, its copies, and its dead letters."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from eventonce.history.winners import TOOK_EFFECT
 LETTER: Final = "; kept as a dead letter"
 
 UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
-"""Milliseconds of the units in which lateness is told."""
+"""The units of a lateness, with their milliseconds."""
 
 WHOSE: Final = {
     True: "under the same transport id: delivered again",
     False: "under another transport id: published again",
-    None: "whose transport id nobody can compare",
+    None: "whose transport id cannot be compared",
 }
 
 
 class Chapter(msgspec.Struct, frozen=True):
-    """What became of one fact, or of one version of a subject, at one consumer."""
+    """The decisions about one fact, or about one version of a subject, at one consumer."""
 
     decisions: Sequence[Decision]
-    """In their order; one at least."""
+    """The decisions, oldest first; at least one."""
     sentences: Sequence[str]
 
     @property
@@ -40,24 +40,24 @@ class Chapter(msgspec.Struct, frozen=True):
 
 
 NOTHING: Final = (
-    "the history has no such decision; it has a decision once the run has ended, and up to a "
-    "second later: of an event that runs now, eventonce show FILE tells"
+    "the history has no such decision; a decision is written when the run has ended, up to a "
+    "second later: for an event that runs now, use eventonce show FILE"
 )
-"""What is said where a search finds nothing: it does not say that nothing came."""
+"""The message of a search that finds nothing: the event may still have come."""
 
 
 def told(decisions: Iterable[Decision]) -> list[Chapter]:
-    """The chapters, in the order in which they began."""
+    """Return the chapters, in the order of their first decisions."""
     chapters: dict[tuple[object, ...], list[Decision]] = {}
     for number, one in enumerate(decisions):
-        # What has no key cannot be told from others: each stands for itself.
+        # Without a key, nothing says which decisions are about the same event.
         which = (one.consumer, one.key, one.version) if one.key else (number,)
         chapters.setdefault(which, []).append(one)
     return [Chapter(some, _sentences(some)) for some in chapters.values()]
 
 
 def _sentences(decisions: Sequence[Decision]) -> list[str]:
-    """In the order of the last moment that each is about."""
+    """Return the sentences, in the order of the last decision that each is about."""
     began = decisions[0].at
     ran = [one for one in decisions if one.status in TOOK_EFFECT]
     copies = [one for one in decisions if one.status in COPIES]
@@ -89,7 +89,7 @@ def _ran(one: Decision, began: int) -> str:
 
 
 def _failures(decisions: Sequence[Decision], began: int) -> list[tuple[int, str]]:
-    """Each status that must come again, in one sentence with the last of its reasons."""
+    """Return one sentence for each status that is not acknowledged, with its last reason."""
     found: dict[str, list[Decision]] = {}
     for one in decisions:
         if not MEANINGS[one.status].acknowledged:
@@ -119,14 +119,15 @@ def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
 
 
 def _at(at: int, began: int) -> str:
-    """A moment in a chapter that began then: of the same day the time alone."""
+    """Return the time of a decision; without the date if it is the day on which the chapter
+    began."""
     told, day = moment(at), moment(began)[:10]
     return f"at {told.removeprefix(day).lstrip()}"
 
 
 def lateness(one: Decision) -> str:
-    """How long after the event's own time it was decided; empty for less than a minute, and where
-    the event has no time."""
+    """Return how long after the event's own time the decision was; empty for less than a minute,
+    and if the event has no time."""
     behind = one.at - one.happened if one.happened else 0
     for unit, name in UNITS:
         if behind >= unit:
@@ -135,7 +136,7 @@ def lateness(one: Decision) -> str:
 
 
 def moment(at: int) -> str:
-    """A moment as people read it, in UTC."""
+    """Return a time as people read it, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 

@@ -1,7 +1,7 @@
-"""The subjects of states: a table from the key of a state to its subject in one text.
+"""The subjects of states: a table from the key of a state to its subject as one text.
 
-A key is made of its subject and never has another: the text stands once for all decisions about it,
-and is written again only as often as it takes to know which are in use.
+A key is made from its subject and never has another one. So the text is stored once for all
+decisions, and written again only to record that the key is still in use.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from eventonce.types import Outcome
 TABLE: Final = "eventonce_history_subjects"
 
 IN_USE: Final = 60.0
-"""Seconds for which a key is remembered as one whose subject is kept."""
+"""Seconds for which a process remembers that the subject of a key is stored."""
 
 MOST_KEYS: Final = 20_000
-"""Keys that are remembered."""
+"""The most keys that a process remembers."""
 
 MOST_OF_ONE: Final = 100
-"""Keys of one subject, the latest: each consumer has some, by the types of its events."""
+"""The most keys of one subject that are found, the latest: each consumer has several, by the types
+of its events."""
 
 PAGE: Final = 10_000
-"""Subjects that are read at once."""
+"""Subjects that one query reads."""
 
 _WRITES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 Row = tuple[bytes, str, int]
-"""A key, its subject, and the moment in milliseconds at which it was in use."""
+"""A key, its subject, and the time of its last use in milliseconds."""
 
 
 class Subjects:
-    """The subjects in a database; for one thread at a time. A history that an older version made
-    may lack the table, or its user the right to it: nothing is kept and found then."""
+    """The subjects in a database; for one thread at a time. The table may be missing in an older
+    history, or its user may have no right to it: then no subject is stored or found."""
 
     def __init__(self, driver: Driver, digests: Digests) -> None:
         self._driver = driver
@@ -52,8 +53,8 @@ class Subjects:
         self._said = False
 
     def unknown(self, told: Iterable[tuple[Sequence[Outcome], Ruleset]], now: int) -> list[Row]:
-        """The subjects behind these outcomes that are to be written, in the order of their keys, so
-        that no two writers wait for each other in a circle."""
+        """Return the subjects of these outcomes that must be written, in the order of their keys:
+        one order for all writers prevents deadlocks."""
         if monotonic() > self._until or len(self._known) > MOST_KEYS:
             self._known.clear()
             self._until = -inf
@@ -63,7 +64,7 @@ class Subjects:
                 key, event = one.key, one.event
                 if event is None or key in self._known or key in found or not self._may_write():
                     continue
-                # A rule may have changed since, or be no rule any more: the decision is kept.
+                # The rule may have changed or gone since: the decision is kept without a subject.
                 with suppress(Exception):
                     text = rules.subject(event, key)
                     if text:
@@ -71,7 +72,7 @@ class Subjects:
         return sorted(found.values())
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write these, within the transaction of their decisions."""
+        """Write these subjects, in the transaction of their decisions."""
         self._driver.run_many(
             f"INSERT INTO {TABLE} (key, subject, seen) VALUES (?, ?, ?) "  # noqa: S608  ours
             "ON CONFLICT (key) DO UPDATE SET subject = excluded.subject, seen = excluded.seen",
@@ -79,21 +80,21 @@ class Subjects:
         )
 
     def written(self, rows: Sequence[Row]) -> None:
-        """Remember these: their transaction has ended."""
+        """Remember these subjects as stored; called after the commit."""
         self._known.update(key for key, _, _ in rows)
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to read, for this user."""
+        """Whether the table exists and this user may read it."""
         return self._driver.may(TABLE, "SELECT")
 
     def selected(self) -> str:
-        """The expression for the subject of a decision `h`."""
+        """Return the SQL expression for the subject of a decision `h`."""
         found = f"SELECT s.subject FROM {TABLE} s WHERE s.key = h.key"  # noqa: S608  ours
         return f"coalesce(({found}), '')" if self.readable else "''"
 
     def keys(self, text: str) -> list[bytes]:
-        """The keys of this subject."""
+        """Return the keys of this subject."""
         if not self.readable:
             return []
         names = self._digests.names("subject", text)
@@ -105,8 +106,8 @@ class Subjects:
         return [bytes(key) for (key,) in rows]
 
     def all(self) -> Iterator[tuple[bytes, str]]:
-        """All keys with their subjects; an error where this user may not read them, because whoever
-        asks wants to know that something is not there."""
+        """Yield all keys with their subjects. An error if this user may not read them: the caller
+        must be sure that a subject is absent."""
         query = f"SELECT key, subject FROM {TABLE} WHERE key > ? ORDER BY key LIMIT {PAGE}"  # noqa: S608  ours
         last: bytes | None = b"" if self._driver.has(TABLE) else None
         while last is not None:
@@ -115,20 +116,20 @@ class Subjects:
             last = bytes(rows[-1][0]) if rows else None
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Drop the subjects of these keys."""
+        """Delete the subjects of these keys."""
         if self._driver.has(TABLE):
             dropping = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608  ours
             self._driver.run_many(dropping, [(key,) for key in keys])
 
     def drop_unused(self, before: int) -> None:
-        """Drop the subjects that no decision since this moment has."""
+        """Delete the subjects that no decision since this time has."""
         if self._driver.may(TABLE, *_WRITES):
-            # A key is in use for a while after it was written.
+            # `seen` may be older than the last use, because a process remembers the key.
             since = before - int(2 * IN_USE * 1000)
             self._driver.run(f"DELETE FROM {TABLE} WHERE seen < ?", (since,))  # noqa: S608  ours
 
     def try_to_write(self) -> None:
-        """Ask for all that a writer needs, and change nothing."""
+        """Use every right that a writer needs, and change nothing."""
         if self._driver.has(TABLE):
             self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
             self._driver.run(f"UPDATE {TABLE} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
@@ -145,7 +146,7 @@ class Subjects:
                 self._said = True
                 log().warning(
                     "history: the subjects of states are not kept: there is no table %s, or this "
-                    "user may not write to it; let a user who may make tables open the history "
+                    "user may not write to it; let a user who may create tables open the history "
                     "once, and grant the right",
                     TABLE,
                 )

@@ -1,5 +1,5 @@
-"""Outcomes as people tell them apart: five groups of statuses, the causes of copies, and how many
-there were of each in a span of time."""
+"""Counts of decisions for people: by five groups of statuses, by the causes of copies, and by type,
+rule and worker."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
 
 GROUPS: Final[Mapping[str, str]] = {
     "ran": "A handler ran, and its effect is settled.",
-    "copies": "Dropped: the same, or something newer, has taken effect.",
-    "not settled": "It failed or was busy, and must come again.",
+    "copies": "Dropped: the same event, or a newer version, has taken effect.",
+    "not settled": "The run failed or was busy; the event must come again.",
     "dead letters": "Given up, and kept for a redrive.",
     "ignored": "Acknowledged: no handler takes this type.",
 }
-"""The groups, each with what it means."""
+"""The groups of statuses, with their meanings."""
 
 
 def _group(status: str) -> str:
@@ -37,18 +37,18 @@ GROUP_OF: Final[Mapping[str, str]] = {status: _group(status) for status in MEANI
 CAUSES: Final[Mapping[tuple[str, int], str]] = {
     ("duplicate", 1): "delivered again, under the same transport id",
     ("duplicate", 0): "published again, under another transport id",
-    ("duplicate", -1): "the same again; nobody can compare the transport ids",
+    ("duplicate", -1): "the same again; the transport ids cannot be compared",
     ("stale", -1): "older than the version that was applied",
-    ("unchanged", -1): "the state was told again, and did not change",
+    ("unchanged", -1): "the state was sent again, and did not change",
 }
-"""Why a copy is one, by its status and by whether it had the same transport id."""
+"""The causes of copies, by the status and by whether the transport id was the same."""
 
 TOP: Final = 8
-"""Types, rules and workers that are shown: the busiest."""
+"""The most types, rules and workers that are shown: the busiest."""
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """A type, a rule or a worker, and what became of its events."""
+    """The counts of one type, rule or worker."""
 
     name: str
     events: int
@@ -56,11 +56,11 @@ class Busy(msgspec.Struct, frozen=True):
     unsettled: int
     letters: int
     took: float
-    """Milliseconds that a handler took on average."""
+    """The mean time of a handler, in milliseconds."""
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What was decided in a span of time."""
+    """The counts of all decisions in a span of time."""
 
     groups: Mapping[str, int]
     statuses: Mapping[str, int]
@@ -71,7 +71,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> int:
-        """All that was decided."""
+        """The number of decisions."""
         return sum(self.groups.values())
 
 
@@ -79,11 +79,11 @@ FIELDS: Final = ("status", "same_id", "type", "rule", "worker")
 """The fields of a kind that a summary is made of."""
 
 Counted = tuple[int, tuple[Any, ...], int, int]
-"""When, the fields, how many, and the microseconds of their handlers."""
+"""A time, the fields, the number of decisions, and the microseconds of their handlers."""
 
 
 def summary(counted: Iterable[Counted]) -> Summary:
-    """The summary of counts by `FIELDS`."""
+    """Return the summary of counts by `FIELDS`."""
     groups: Counter[str] = Counter(dict.fromkeys(GROUPS, 0))
     statuses: Counter[str] = Counter()
     causes: Counter[tuple[str, int]] = Counter()

@@ -1,8 +1,8 @@
-"""The tables of a history, the same in SQLite and PostgreSQL; `search` has the question to them.
+"""The tables of a history, the same in SQLite and PostgreSQL; `search` has the conditions.
 
-What repeats from decision to decision (consumer, worker, channel, status, rule, type, source) is a
-kind, and stands once; a decision has the number of its kind. Counts by minute and kind tell how
-many there were without a look at the decisions.
+The fields that many decisions share (consumer, worker, channel, status, rule, type, source) make a
+kind, which is stored once; a decision has the number of its kind. Counts by minute and kind answer
+how many decisions there were without reading them.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ from eventonce.history.winners import LEADING, Lead
 MINUTE: Final = 60_000
 
 KIND: Final = 8
-"""Fields of a decision that make its kind: the first ones."""
+"""The number of fields that make the kind of a decision: its first ones."""
 
 MOST_KINDS: Final = 20_000
-"""Kinds that one process knows at a time: whoever sends events of ever new types has those beyond
-kept without their type."""
+"""The most kinds that one process remembers. If a sender has ever new types, events beyond this
+are kept without their type and source."""
 
 UNUSED: Final = 3_600_000
-"""Milliseconds after which a kind that no decision has is dropped: no process remembers the numbers
-of kinds for nearly as long."""
+"""Milliseconds after which a kind without decisions is deleted; much longer than a process
+remembers the numbers of kinds (`KNOWN`)."""
 
 SEGMENT: Final = 14
-"""Bits of a decision's number that tell it within its segment. A hash in an index begins with the
-number of the segment that was the last when its decision was written: what is written now then
-falls on a few pages, and not anywhere in an index of millions, which costs several times as much.
-Whoever looks for a hash looks in each segment, a few hundred."""
+"""The segment of a decision is its number without these last bits. A hash in an index begins with
+the segment that was the latest at the time of writing, so that new hashes fall on a few pages;
+hashes all over an index of millions would cost several times as much. In return, a search looks
+for a hash in each segment, a few hundred."""
 
 LAST: Final = "eventonce_history_reason_3"
-"""What is made last. Its number grows with a change after which what was written is not found."""
+"""The index that is created last. Its number grows with each incompatible change of the tables."""
 
 ADDED: Final = (SUBJECTS, WORKERS)
-"""Tables that came later. A history of before is given them by whoever may make tables, and is read
-and written without them by others."""
+"""Tables that came with a later version. A process that may create tables adds them to an older
+history; other processes read and write that history without them."""
 
 MOST_LEADS: Final = 100_000
-"""Decisions that are read to find winners."""
+"""The most decisions that are read to find winners."""
 
 KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
@@ -115,7 +115,7 @@ class Tables:
         self.missing = driver.missing
 
     def make(self) -> None:
-        """Make the tables, unless they are there; who finds them needs no right to make any."""
+        """Create the tables, unless they exist; then no right to create tables is needed."""
         driver, made = self._driver, False
         try:
             driver.begin()
@@ -126,7 +126,7 @@ class Tables:
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
                 statements = [*driver.first, *typed.split(";")[:-1]]
                 for statement in statements:
-                    # The owner of the others may be somebody else.
+                    # Existing tables may have another owner.
                     if not made or any(name in statement for name in lacking):
                         driver.run(statement)
         except BaseException as error:
@@ -137,28 +137,27 @@ class Tables:
         driver.commit()
 
     def made(self) -> bool:
-        """Whether the tables are there; StoreMismatch where those of another version are."""
+        """Whether the tables exist; StoreMismatch if they are of another version."""
         if self._driver.has(LAST):
             return True
         if self._driver.has("eventonce_history"):
             raise StoreMismatch(
-                "another version of eventonce made its tables; name another database in [history], "
-                "or delete the tables whose names begin with eventonce_history"
+                "another version of eventonce created its tables; name another database in "
+                "[history], or delete the tables whose names begin with eventonce_history"
             )
         return False
 
     def add(self, decisions: Iterable[tuple[Kind, Own]], subjects: Sequence[Row] = ()) -> None:
-        """Keep these, all or none."""
+        """Store these decisions, all or none."""
         tallies: list[list[int]] = []
-        """Of each minute and kind: these two, how many there are, and the time of their
-        handlers."""
+        """For each minute and kind: both, the number of decisions, and the time of handlers."""
         latest: dict[Kind, tuple[list[int], str]] = {}
-        """The tally of each kind, with its type, which may have the id of one event in it."""
+        """The latest tally of each kind, with its type, which may contain the id of an event."""
         values: list[Any] = []
-        """The values of all rows, row after row."""
+        """The values of all rows, one row after another."""
         bare = not self._digests
         if monotonic() > self._kinds_until:
-            # One that was idle must not use the numbers of kinds that are dropped by now.
+            # An idle process must not use the numbers of kinds that were deleted meanwhile.
             self._kinds.clear()
             self._kinds_until = monotonic() + KNOWN
         try:
@@ -190,7 +189,7 @@ class Tables:
                     segment | crc32(key) if key else 0,
                 )
             self._driver.insert("eventonce_history", _WRITTEN, values)
-            # In one order for all who write, so that none of them waits for another in a circle.
+            # One order for all writers prevents deadlocks.
             self._driver.run_many(_COUNT, sorted(tallies))
             if subjects:
                 self.subjects.write(subjects)
@@ -208,7 +207,7 @@ class Tables:
         latest: dict[Kind, tuple[list[int], str]],
         tallies: list[list[int]],
     ) -> tuple[list[int], str]:
-        """The tally of this kind and minute."""
+        """Return the tally of this kind and minute."""
         found = latest.get(kind)
         if found is None or found[0][0] != minute:
             number = self._kinds.get(kind) or self._numbered(kind, minute * MINUTE)
@@ -217,7 +216,7 @@ class Tables:
         return found
 
     def _segment(self) -> int:
-        """The last segment; they begin with 1, so that no hash is 0."""
+        """Return the latest segment. Segments begin with 1, so that no hash is 0."""
         ((last,),) = self._driver.rows("SELECT max(number) FROM eventonce_history")
         return ((last or 0) >> SEGMENT) + 1
 
@@ -244,9 +243,10 @@ class Tables:
         return int(number)
 
     def drop(self, before: int, most: int, limit: int, start: int = 0) -> tuple[int, int | None]:
-        """Of the next `limit` decisions from the number `start` on, drop those of before this
-        moment and those beyond so many. Answers how many were dropped, and where to go on: None
-        where all later ones are to be kept. One whose clock was ahead holds up no other."""
+        """Look at the next `limit` decisions from the number `start` on, and delete those that are
+        older than `before` or beyond the latest `most`. Return how many were deleted, and the
+        number to continue at: None if the next decision is to be kept. A decision whose clock was
+        ahead blocks no others."""
         self._kinds.clear()
         ((first, last),) = self._driver.rows(
             "SELECT (SELECT min(number) FROM eventonce_history WHERE number >= ?), "
@@ -266,14 +266,14 @@ class Tables:
         return dropped, number if at < before or (number or 0) <= last - most else None
 
     def drop_unused(self, before: int, now: int) -> None:
-        """Drop the counts and the kinds that no decision has any more."""
+        """Delete the counts, the subjects and the kinds that no decision has any more."""
         at = self._oldest() or now
         began = at if at <= now else before
         self._driver.run(
             "DELETE FROM eventonce_history_minutes WHERE minute < ?", (began // MINUTE,)
         )
         self.subjects.drop_unused(began)
-        # It reads all decisions once.
+        # Seldom, because this reads all decisions.
         if monotonic() > self._kinds_dropped + UNUSED / 1000:
             self._kinds_dropped = monotonic()
             self._driver.run(
@@ -284,20 +284,20 @@ class Tables:
         self._driver.commit()
 
     def consumers(self) -> list[str]:
-        """The names of the consumers of all kinds."""
+        """Return the names of the consumers of all kinds."""
         names = "SELECT DISTINCT consumer FROM eventonce_history_kinds ORDER BY consumer"
         rows = self._driver.rows(names)
         self._driver.commit()
         return [name for (name,) in rows]
 
     def types(self) -> list[tuple[str, str]]:
-        """The types and sources of all kinds."""
+        """Return the types and sources of all kinds."""
         rows = self._driver.rows("SELECT DISTINCT type, source FROM eventonce_history_kinds")
         self._driver.commit()
         return [(type_, source) for type_, source in rows]
 
     def begin(self) -> int | None:
-        """The moment of the oldest decision; None where there is none."""
+        """Return the time of the oldest decision; None if there is none."""
         at = self._oldest()
         self._driver.commit()
         return at
@@ -309,16 +309,16 @@ class Tables:
         return at
 
     def find(self, search: Search, limit: int) -> list[Decision]:
-        """The latest decisions of which all this is true, in their order. By an id are found all
-        decisions about the events that had it: its copies may have come under other ids."""
+        """Return the latest decisions that match, oldest first. A search by an id finds all
+        decisions about the events that had it, also copies with other ids."""
         where, values = self._conditions.where(search)
-        # SQLite begins with the first table of a cross join: with the few kinds of these statuses.
+        # SQLite begins with the first table of a cross join: the kinds of these statuses are few.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
         if not search.reasoned:
             tables = "eventonce_history h, eventonce_history_kinds k"
         rows = self._driver.rows(
             f"SELECT {_SELECTED}, {self.subjects.selected()} FROM {tables} "  # noqa: S608  ours
-            # Their numbers follow their moments, but for the seconds of others' writers.
+            # The order of numbers is that of times, except for seconds between two writers.
             f"WHERE k.kind = h.kind AND {where} ORDER BY h.number DESC LIMIT ?",
             (*values, limit),
         )
@@ -328,8 +328,8 @@ class Tables:
     def leads(
         self, keys: Collection[bytes], versions: Collection[int | None] | None
     ) -> Iterator[Lead]:
-        """The decisions that lead to a winner under these keys, in these versions, None for
-        all; the latest, where there are very many."""
+        """Yield the decisions that lead to a winner under these keys, in these versions (None for
+        all versions); if there are very many, the latest."""
         these = "1 = 1"
         if versions is not None:
             numbers = {str(NO_VERSION if it is None else it) for it in versions}
@@ -347,8 +347,8 @@ class Tables:
             yield Lead((consumer, bytes(key), None if version == NO_VERSION else version), *lead)
 
     def count_lately(self, status: Status, reason: str, since: int) -> int:
-        """How many decisions of this status, one that always has a reason, have this reason since
-        then. Only what was written since then is read: nearly all numbers follow their moments."""
+        """Return how many decisions since then have this status and this reason. The status must
+        be one that always has a reason. Older decisions are skipped by their numbers."""
         first = self._number_of(since - MINUTE)
         ((many,),) = self._driver.rows(
             "SELECT count(*) FROM eventonce_history_kinds k CROSS JOIN eventonce_history h "
@@ -360,7 +360,7 @@ class Tables:
         return int(many)
 
     def _number_of(self, at: int) -> int:
-        """The number of about the first decision since then: each question halves what is left."""
+        """Return about the number of the first decision since then, by binary search."""
         first, last = self._ends()
         end = last + 1
         while first < end:
@@ -375,10 +375,10 @@ class Tables:
     def counts(
         self, since: int, until: int, fields: Sequence[str] = KIND_FIELDS, step: int = MINUTE
     ) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
-        """By steps of so many milliseconds, whole minutes, and by these fields of a kind: how many
-        there were, and the microseconds of their handlers."""
+        """Yield the number of decisions and the microseconds of their handlers, by steps of `step`
+        milliseconds (whole minutes) and by these fields of a kind."""
         if not set(fields) <= set(KIND_FIELDS):
-            raise ValueError(f"counts: a kind has the fields {', '.join(KIND_FIELDS)}")
+            raise ValueError(f"counts: fields must be among {', '.join(KIND_FIELDS)}")
         named = ", ".join(f"k.{name}" for name in fields)
         minutes = max(1, step // MINUTE)
         rows = self._driver.rows(
@@ -395,8 +395,8 @@ class Tables:
             yield begin * minutes * MINUTE, tuple(kind), int(events), int(took)
 
     def forget(self, conversation: str) -> int:
-        """Drop all decisions about this conversation; answers how many there were. No name is no
-        conversation: what belongs to none stays."""
+        """Delete all decisions about this conversation, and return their number. An empty name
+        deletes nothing: decisions without a conversation stay."""
         if not conversation:
             return 0
         names = self._digests.names("conversation", conversation)
@@ -413,13 +413,13 @@ class Tables:
         return dropped
 
     def _has(self, key: bytes) -> bool:
-        """Whether there is a decision of this key."""
+        """Whether there is a decision with this key."""
         one = "SELECT 1 FROM eventonce_history h"
         query = f"{one} WHERE {self._conditions.hashed('key', [key])} AND h.key = ? LIMIT 1"
         return bool(self._driver.rows(query, (key,)))
 
     def try_to_write(self) -> None:
-        """Ask for all that a writer needs, and change nothing."""
+        """Use every right that a writer needs, and change nothing."""
         minutes = "eventonce_history_minutes"
         try:
             self._driver.run("UPDATE eventonce_history_kinds SET seen = seen WHERE 1 = 0")
@@ -431,14 +431,14 @@ class Tables:
             self._driver.rollback()
 
     def span(self) -> int:
-        """How many decisions there are, and some that were dropped among them."""
+        """Return the number of decisions, including some deleted ones between others."""
         first, last = self._ends()
         self._driver.commit()
         return last - first + 1 if last else 0
 
     def _ends(self) -> tuple[int, int]:
-        """The lowest and the highest number, 0 for none. Each is asked for by itself: for both at
-        once SQLite reads all decisions."""
+        """Return the lowest and the highest number; 0 for none. Two subqueries, because SQLite
+        would read all decisions for both in one."""
         ((first, last),) = self._driver.rows(
             "SELECT (SELECT min(number) FROM eventonce_history), "
             "(SELECT max(number) FROM eventonce_history)"
@@ -446,13 +446,13 @@ class Tables:
         return int(first or 0), int(last or 0)
 
     def scrub(self) -> str:
-        """See to it that no byte of what was dropped stays; answers why not."""
+        """Erase deleted data from the files, and return why that failed; empty if it did not."""
         return self._driver.scrub()
 
     def hidden(self, what: What, name: str) -> int:
-        """How many decisions may have this id, conversation or subject under a digest that cannot
-        be made here: by a secret that is not known; for a name that is a digest itself, all that
-        are not by its secret. All decisions are read."""
+        """Return how many decisions may have this id, conversation or subject as a digest under an
+        unknown secret. If `name` is a digest itself, these are all decisions that are not under
+        its secret. This reads all decisions."""
         begin = f"substr({what}, 1, {SECRET_DIGITS})"
         if DIGEST.fullmatch(name):
             where, values = f"{what} <> '' AND {begin} <> ?", [name[:SECRET_DIGITS]]

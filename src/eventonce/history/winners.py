@@ -1,7 +1,7 @@
-"""The winner of a copy: the event that took effect, as far as the history has its decision.
+"""The winner of a copy: the event that took effect, if the history has its decision.
 
-The record in the store has a short hash of the winner's transport id alone, so the winner is looked
-for when decisions are read.
+The record in the store has only a short hash of the winner's transport id, so the winner is
+searched for when decisions are read.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from eventonce.core.status import COPIES, EFFECTIVE
 from eventonce.history.decision import Decision
 
 TOOK_EFFECT: Final = EFFECTIVE - COPIES
-"""The statuses of a run that took effect, without those of its copies."""
+"""The statuses of a run that took effect."""
 
 LEADING: Final = TOOK_EFFECT | {"unchanged"}
-"""The statuses that lead to a winner: the record has the version of an unchanged state, too."""
+"""The statuses that lead to a winner: an unchanged state has its version in the record, too, and
+its reason names the version before."""
 
 BEATEN: Final = COPIES | {"conflict"}
-"""The statuses of an event before which another took effect under its key."""
+"""The statuses of an event whose key had already taken effect through another event."""
 
 Place = tuple[str, bytes, int | None]
-"""A consumer, a key and a version: one effect has all three."""
+"""A consumer, a key and a version: they identify one effect."""
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """A decision of `LEADING`."""
+    """A decision whose status is in `LEADING`."""
 
     place: Place
     status: str
@@ -41,13 +42,12 @@ class Lead(msgspec.Struct, frozen=True):
 
 
 Leads = Callable[[Collection[bytes], Collection[int | None] | None], Iterable[Lead]]
-"""The leads under these keys in these versions; None for all versions."""
+"""A function that returns the leads under these keys in these versions; None for all versions."""
 
 
 def with_winners(decisions: Sequence[Decision], leads: Leads) -> list[Decision]:
-    """These decisions, with the winner of each that another event came before. The tables are asked
-    once, and once more for states that were told unchanged, of which each leads to the version
-    before."""
+    """Return these decisions, with the winner of each beaten one. The tables are queried once, and
+    once more for states that were unchanged: each of those leads to the version before it."""
     asked = {place for one in decisions if (place := _before(one))}
     found: dict[Place, list[Lead]] = {}
     if asked:
@@ -67,13 +67,13 @@ def _by_place(leads: Iterable[Lead]) -> dict[Place, list[Lead]]:
 
 
 def _own(one: Decision) -> str:
-    """The winner's transport id where it is the copy's own. The record of a state may have the id
-    of an unchanged version, which took no effect."""
+    """Return the winner's transport id if the copy has the same one. Not for a state: its record
+    may have the id of an unchanged version, which took no effect."""
     return one.id if one.status == "duplicate" and one.same_id and one.version is None else ""
 
 
 def _before(one: Decision) -> Place | None:
-    """The place of the version that came before; None where nobody knows it, or needs to look."""
+    """Return the place of the effect before this decision; None if it is unknown or not needed."""
     if one.status not in BEATEN or not one.key or _own(one):
         return None
     if one.status in ("duplicate", "conflict"):
@@ -87,7 +87,7 @@ def _named(consumer: str, key: bytes, reason: str) -> Place | None:
 
 
 def _further(leads: Sequence[Lead]) -> Place | None:
-    """The place that these lead to, if none of them took effect."""
+    """Return the place that these lead to; None if one of them took effect."""
     if not leads or any(lead.status in TOOK_EFFECT for lead in leads):
         return None
     last = leads[-1]
@@ -95,8 +95,8 @@ def _further(leads: Sequence[Lead]) -> Place | None:
 
 
 def _winner(one: Decision, found: Mapping[Place, Sequence[Lead]]) -> str | None:
-    """The last effect before the copy. The clocks of two workers may differ, and an outcome is told
-    at the end of its batch: where none is before it, the first after it."""
+    """Return the transport id of the last effect before the copy. If there is none before it, the
+    first after it: clocks of workers differ, and outcomes are reported at the end of a batch."""
     place, seen = _before(one), set[Place]()
     while place is not None and place not in seen:
         seen.add(place)

@@ -1,5 +1,5 @@
-"""The workers of the last hour: what each decided, by the minute, beside the state that its
-processes tell; for the command line and the dashboard."""
+"""The workers of the last hour, for the command line and the dashboard: the decisions of each by
+the minute, and the state that its processes report."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from eventonce.history.summary import GROUP_OF
 from eventonce.history.tables import MINUTE
 
 HOUR: Final = 60
-"""Minutes that are looked at."""
+"""The number of minutes that are shown."""
 
 CONDITIONS: Final = {"lost": "lost to another run", "unguarded": "without a lease"}
-"""Conditions of a run that are told in other words."""
+"""The conditions of a run that are shown in other words."""
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """What the history knows of one worker and one of its consumers."""
+    """The decisions and the state of one worker for one of its consumers."""
 
     name: str
     consumer: str
     channels: tuple[str, ...]
-    """Without those that nobody named."""
+    """The channels that have a name."""
     last: int
     """The minute of the last decision, in milliseconds; 0 for none."""
     minutes: tuple[int, ...]
-    """Decisions of each minute, the oldest first."""
+    """The number of decisions in each minute, oldest first."""
     groups: Mapping[str, int]
     states: tuple[WorkerState, ...]
-    """Of each process and channel; none where no process tells it, or does so no longer."""
+    """The latest state of each process and channel; none if no process reports any more."""
 
     @property
     def events(self) -> int:
-        """How many decisions there were."""
+        """The number of decisions."""
         return sum(self.minutes)
 
     @property
     def told(self) -> int:
-        """When it was last heard of, in milliseconds; 0 for never."""
+        """The time of the last report, in milliseconds; 0 for never."""
         return max((one.told for one in self.states), default=0)
 
     @property
     def held(self) -> int | None:
-        """How many leases it holds; None where nobody told."""
+        """The number of leases that the worker holds; None if unknown."""
         return _sum([one.load.held for one in self.states])
 
     @property
     def in_flight(self) -> int | None:
-        """How many events it has received and not acknowledged; None where nobody told."""
+        """The number of its events in flight; None if unknown."""
         return _sum([one.load.in_flight for one in self.states])
 
 
 def read_workers(history: History, now: int) -> list[Worker]:
-    """The workers of the last hour, the busiest first."""
+    """Return the workers of the last hour, the busiest first."""
     since = (now // MINUTE - HOUR + 1) * MINUTE
     fields = ("worker", "consumer", "channel", "status")
     rows: dict[tuple[str, str], list[tuple[int, str, str, int]]] = {}
@@ -69,7 +69,7 @@ def read_workers(history: History, now: int) -> list[Worker]:
         rows.setdefault((name, consumer), []).append((at, channel, status, events))
     states: dict[tuple[str, str], list[WorkerState]] = {}
     for state in history.states():
-        # One that was killed is dropped within a minute after this.
+        # The row of a killed process is deleted up to a minute later.
         if now - state.told <= STATES_KEPT:
             states.setdefault((state.worker, state.consumer), []).append(state)
     workers = [
@@ -102,7 +102,7 @@ def _sum(numbers: list[int | None]) -> int | None:
 
 
 def notes(state: WorkerState, now: int) -> list[str]:
-    """What is to be said about a state beside its numbers; mostly nothing."""
+    """Return remarks about a state: a worker that is not heard of, leases that are not shown."""
     load, said = state.load, []
     if state.is_stale(now):
         end = max((one.ends for one in load.leases), default=0)
@@ -119,15 +119,15 @@ def notes(state: WorkerState, now: int) -> list[str]:
 
 
 def condition(lease: Lease, now: int) -> str:
-    """The condition of a run in words; mostly none. A lease that was not renewed has ended,
-    whatever its worker told last."""
+    """Return the condition of a run in words; mostly empty. A lease that was not renewed has ended,
+    whatever its worker last reported."""
     if 0 < lease.ends <= now:
         return "ended"
     return CONDITIONS.get(lease.condition, lease.condition)
 
 
 def ago(milliseconds: int) -> str:
-    """`12 s ago`, `3 minutes ago`; a clock that is behind says `now`."""
+    """Return a text such as `12 s ago` or `3 minutes ago`; `now` if another clock is ahead."""
     for unit, name in UNITS:
         if milliseconds >= unit:
             many = milliseconds // unit

@@ -56,7 +56,7 @@ async def page(request: Request) -> Response:
     by_id = query.search.conversation or query.search.id or query.search.subject
     hidden = await context.hidden.get() if found and by_id else 0
     results = _story(found, query.search.conversation) if query.one else _decisions(found)
-    more = f"The history may have more of it: {hidden_text(hidden)}." if hidden else ""
+    more = f"The history may have more decisions: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
     body = joined(_form(query, person), _said(query, found), note, results)
     return await framed(request, View(_title(query), body, command, live="/live"))
