@@ -195,10 +195,34 @@ def test_the_last_effect_before_a_copy_is_its_winner(
         (done, *_) = history.find(Search(status="done"))
         crm.admin.forget([done.key])
     found = history.find(Search())
-    # The clock of one worker may be so far behind that its copy comes before all effects.
-    early = msgspec.structs.replace(found[1], at=0)
-    told_ = history.with_winners([*found, early])
-    assert [one.winner for one in told_] == [None, "a", None, "b", "a"]
+    # The clock of one worker may be somewhat behind, so that its copy comes before all effects.
+    early, before = (msgspec.structs.replace(found[1], at=NOON - off) for off in (9_000, 99_000))
+    told_ = history.with_winners([*found, early, before])
+    assert [one.winner for one in told_] == [None, "a", None, "b", "a", None]
+    chapters = told(history.with_winners(found))
+    assert "of event" not in " ".join(chapters[0].sentences), "each copy is of another event"
+
+
+def test_of_two_versions_with_one_order_neither_is_called_the_winner(history: History) -> None:
+    crm = consumer(history)
+    for one in (agent("a", 5, "on"), agent("b", 5, "off"), agent("c", 5, "on")):
+        crm.process([one])
+    history.flush()
+    assert winners(history) == [
+        ("a", "done", None),
+        ("b", "done", None),
+        ("c", "duplicate", None),
+    ]
+
+
+def test_a_winner_does_not_contradict_what_the_store_compared(history: History) -> None:
+    """Two stores with one name share the history: in the first, another event took effect."""
+    crm, other = consumer(history), consumer(history)
+    crm.process([event("a", "call", call=1)])
+    other.process([event("b", "call", call=1)])
+    crm.process([event("b", "call", call=1)])
+    history.flush()
+    assert winners(history)[-1] == ("b", "duplicate", None)
 
 
 def test_winners_are_found_by_the_index_of_keys_in_one_question(tmp_path: Path) -> None:

@@ -110,12 +110,17 @@ def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
     if last.status != "duplicate":
         won = f"; event {last.winner} has that version" if last.winner else ""
         return f"{at}, dropped: {last.reason}{won}"
-    if last.winner:
+    if last.winner and all(_is_of(one, last.winner) for one in copies):
         at += f", of event {last.winner}"
     same = Counter(one.same_id for one in copies if one.status == "duplicate")
     if len(same) > 1:
         return f"{at}; {'; '.join(f'{number} {WHOSE[which]}' for which, number in same.items())}"
     return f"{at}, {'all ' if same.total() == len(copies) > 1 else ''}{WHOSE[last.same_id]}"
+
+
+def _is_of(copy: Decision, winner: str) -> bool:
+    """Whether the copy is one of this event, and of no unchanged version."""
+    return copy.winner == winner and copy.same_id in (None, copy.id == winner)
 
 
 def _at(at: int, began: int) -> str:

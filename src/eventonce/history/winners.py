@@ -27,6 +27,10 @@ its reason names the version before."""
 BEATEN: Final = COPIES | {"conflict"}
 """The statuses of an event whose key had already taken effect through another event."""
 
+REPORTED_LATER: Final = 60_000
+"""Milliseconds after a copy within which its winner may be reported: clocks of workers differ, and
+outcomes are reported at the end of a batch."""
+
 Place = tuple[str, bytes, int | None]
 """A consumer, a key and a version: they identify one effect."""
 
@@ -95,15 +99,32 @@ def _further(leads: Sequence[Lead]) -> Place | None:
 
 
 def _winner(one: Decision, found: Mapping[Place, Sequence[Lead]]) -> str | None:
-    """Return the transport id of the last effect before the copy. If there is none before it, the
-    first after it: clocks of workers differ, and outcomes are reported at the end of a batch."""
+    """Return the transport id of the effect before the copy; None if it is not known for sure."""
     place, seen = _before(one), set[Place]()
     while place is not None and place not in seen:
         seen.add(place)
         leads = found.get(place, ())
-        effects = sorted((it for it in leads if it.status in TOOK_EFFECT), key=attrgetter("at"))
+        effects = [it for it in leads if it.status in TOOK_EFFECT]
         if effects:
-            before = [it for it in effects if it.at <= one.at]
-            return (before[-1] if before else effects[0]).id or None
+            return _agreed(one, _latest(effects, one.at, fact=place[2] is None))
         place = _further(leads)
     return _own(one) or None
+
+
+def _latest(effects: Sequence[Lead], at: int, *, fact: bool) -> str:
+    """Return the transport id of the last effect before this moment; if there is none, of the first
+    soon after it. Two versions with one order have one place: if both took effect, neither is
+    known to be the winner."""
+    if not fact and len({it.id for it in effects}) > 1:
+        return ""
+    effects = sorted(effects, key=attrgetter("at"))
+    before = [it for it in effects if it.at <= at][-1:]
+    after = [it for it in effects if at < it.at <= at + REPORTED_LATER][:1]
+    return next((it.id for it in before + after), "")
+
+
+def _agreed(one: Decision, winner: str) -> str | None:
+    """Return the winner unless it contradicts the store, which compared the transport ids: another
+    store may share the history. The record of a state may have the id of an unchanged version."""
+    compared = one.same_id if one.status == "duplicate" and one.version is None else None
+    return None if not winner or compared not in (None, winner == one.id) else winner
