@@ -31,6 +31,8 @@ from tests.unit.made import classic
 PROGRAM = """
 import sys
 from eventonce import Consumer
+from eventonce.runtime import beside
+beside.PATIENCE = 240  # however busy the machine is
 consumer = Consumer(sys.argv[1], name="crm-x", rules="genesys", handler=lambda job: None)
 print(consumer.process([sys.stdin.read()])[0].status)
 """

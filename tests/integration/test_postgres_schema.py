@@ -133,6 +133,8 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, nam
     assert poor.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
     poor.add_name("crm")
     assert poor.names() == ["crm"]
+    # The row of the names is no record: nobody shows or forgets it as one.
+    assert (poor.show(b"names"), poor.forget([b"names"]), poor.names()) == (None, 0, ["crm"])
     assert poor.sweep() == 0
     poor.close()
     cluster.execute('DROP OWNED BY "poor-one"')

@@ -142,7 +142,7 @@ def test_no_thread_costs_no_event(
     monkeypatch.setattr(beside, "Thread", NoThread)
     run(Listed(), range(3))
     assert caplog.messages == [
-        "names: not now, for no thread could be started: can't start new thread"
+        "names: not now, because no thread could be started: can't start new thread"
     ]
 
 
@@ -179,6 +179,8 @@ def test_the_name_of_a_store_behind_a_seal_is_in_clear(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from eventonce import Consumer
+from eventonce.runtime import beside
+beside.PATIENCE = 240  # however busy the machine is
 consumer = Consumer(sys.argv[1], name="crm-x", handler=lambda job: None)
 consumer.process([{"id": "1", "source": "s", "detail-type": "call", "detail": {}}])
 """
@@ -192,6 +194,31 @@ def test_a_program_of_one_batch_that_closes_nothing_leaves_its_name(tmp_path: Pa
     store = SQLiteStore(path)
     assert store.names() == ["crm-x"]
     store.close()
+
+
+SILENT = """
+import threading
+from eventonce import Consumer
+from eventonce.runtime import beside
+from eventonce.stores.memory import MemoryStore
+
+class Silent(MemoryStore):
+    def names(self):
+        threading.Event().wait()
+    def add_name(self, name):
+        pass
+
+beside.PATIENCE = 0.1
+Consumer(Silent(), name="crm-x", handler=lambda _: None).process([b'{"id": "1"}'])
+print("ran")
+"""
+
+
+def test_a_store_that_never_answers_does_not_keep_the_program_from_ending() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert ended.stdout == "ran\n"
 
 
 def test_a_file_without_names_has_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ keep the consumer's name in the store."""
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from threading import Thread
 from typing import Final
@@ -23,31 +24,39 @@ LONGEST_NAME: Final = 256
 
 
 class Beside:
-    """Work in a thread of its own; the batch that begins it does not wait for it."""
+    """Work in a thread of its own; the batch that starts it does not wait for it."""
 
-    def __init__(self, name: str, work: Callable[[], object], *, daemon: bool) -> None:
-        """The end of the program waits for the work unless it is a `daemon`."""
+    def __init__(self, name: str, work: Callable[[], object], *, at_exit: bool) -> None:
+        """`at_exit`: whether the end of the program waits for the work, for `PATIENCE` at most."""
         self._name = name
         self._work = work
-        self._daemon = daemon
+        self._at_exit = at_exit
         self._thread: Thread | None = None
 
     def begin(self) -> None:
-        """Begin the work now."""
-        thread = Thread(target=self._work, name=f"eventonce-{self._name}", daemon=self._daemon)
+        """Start the work now."""
+        # A daemon: work that never ends must not keep the program from ending.
+        self._thread = Thread(target=self._run, name=f"eventonce-{self._name}", daemon=True)
+        if self._at_exit:
+            atexit.register(self.wait)
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError as error:
-            log().warning("%s: not now, for no thread could be started: %s", self._name, error)
-        else:
-            self._thread = thread
+            self._thread = None
+            log().warning("%s: not now, because no thread could be started: %s", self._name, error)
 
     def wait(self) -> None:
-        """Wait for the work under way, once: the process may stop after this. Work that takes
-        longer goes on while there is a process."""
+        """Wait for the work in progress, once: the process may stop after this. Work that takes
+        longer goes on while the process lives."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            atexit.unregister(self.wait)
 
 
 def keep_name(store: StoreNames, name: str) -> None:

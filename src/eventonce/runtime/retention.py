@@ -124,7 +124,7 @@ class Retention:
         self.told: Callable[[int], None] = lambda _: None
         """Called with the number of dropped dead letters, to count them."""
         self._due = -inf
-        self._beside = Beside("retention", self.look, daemon=True)
+        self._beside = Beside("retention", self.look, at_exit=False)
         self.wait = self._beside.wait
 
     def look_if_due(self) -> None:

@@ -76,7 +76,7 @@ class Runtime:
         """Whether the store has yet to be told the consumer's name."""
         # The end of a program waits for it: many a program has one batch, and closes nothing.
         work = partial(keep_name, cast("StoreNames", store), name)
-        self._naming = Beside("names", work, daemon=False)
+        self._naming = Beside("names", work, at_exit=True)
         self._closing: list[Callable[[], None]] = []
 
     def keep_brief_results(self) -> None:

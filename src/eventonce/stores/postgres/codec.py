@@ -177,6 +177,10 @@ def record(row: Row) -> Record:
     )
 
 
+NAMES: Final = b"names"
+"""The key of the row that has the names of the consumers; it is no record."""
+
+
 def letter_row(letter: Letter) -> Row:
     """The dead letter as a row."""
     return (
