@@ -46,6 +46,9 @@ Told = TypeVar("Told")
 COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
 
+MOST_DECISIONS: Final = 10_000
+"""Decisions about one event that are told."""
+
 NAMES_TOLD: Final = 10
 """Names that a line tells of those that were tried."""
 
@@ -208,7 +211,10 @@ def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterat
 
 
 def _found(history: History, search: Search) -> list[Decision]:
-    return history.with_winners(history.find(search))
+    found = history.find(search, limit=MOST_DECISIONS)
+    if len(found) == MOST_DECISIONS:
+        notice(f"the history has more decisions; the latest {MOST_DECISIONS:,} are told")
+    return history.with_winners(found)
 
 
 def _answered(ask: Callable[[], list[Told]]) -> list[Told] | None:
