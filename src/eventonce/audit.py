@@ -66,7 +66,7 @@ def recorded(path: Path) -> tuple[list[Recorded], int]:
         for text in filter(bytes.strip, file):
             try:
                 line = msgspec.json.decode(text, type=Line)
-            except (msgspec.MsgspecError, ValueError):
+            except (msgspec.MsgspecError, ValueError, RecursionError):
                 broken += 1
                 continue
             begun = found.get(line.id)

@@ -113,7 +113,8 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
             )
             (action,) = asked.app.state.context.actions.latest()
             page = asked.get(f"/actions/{action.id}").text
-            assert "eventonce letters redrive --name=crm --limit=99" in page
+            assert f"eventonce audit {action.id}" in page
+            assert "--name=crm --limit=99" in page
     assert len(set(ran)) == 30
     assert [one.consumer for one in store.letters()] == ["billing"]
 

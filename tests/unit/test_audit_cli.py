@@ -100,10 +100,11 @@ def test_a_line_that_was_cut_off_hides_no_other(run: Run) -> None:
     begin("aaaa")
     with FILE.open("a") as file:
         file.write('{"time":"2026-11-16T08\n\n"no line"\n')
+        file.write(f'{{"more":{"[" * 50_000}{"]" * 50_000}}}\n')
     begin("aaaa", "finished", done=1)
     told = run("audit")
     assert (told.code, "1 done; finished" in told.out) == (1, True)
-    assert "2 lines of audit.jsonl not read, cut off or broken" in told.err
+    assert "3 lines of audit.jsonl not read, cut off or broken" in told.err
 
 
 def test_a_text_of_the_file_is_one_line_that_no_terminal_obeys(run: Run) -> None:

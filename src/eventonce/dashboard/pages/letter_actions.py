@@ -135,16 +135,18 @@ async def act(request: Request) -> Response:
 async def action(request: Request) -> Response:
     """One action: how far it is, and the button that stops it or downloads its file."""
     context, found = context_of(request), _action(request)
+    # The command reports this action; the one that began it would act on other dead letters now.
     command, letters = context.resources.command("audit", found.id), "/letters"
     without = tag("p", NO_AUDIT, class_="note") if not context.resources.audit else None
     # What was searched for in a reason may be what is masked elsewhere.
+    which = None
     if person_of(request).sees_values:
-        command = context.resources.letters_command(
-            found.kind, selection=found.selection, from_queue=found.from_queue, limit=found.limit
-        )
-        letters, without = _same_filter(found.selection, from_queue=found.from_queue), None
+        letters = _same_filter(found.selection, from_queue=found.from_queue)
+        selected = found.selection.text(limit=found.limit)
+        which = tag("p", "Which dead letters: ", tag("code", selected), class_="note")
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
+        which,
         tag("div", _summary(found), sse_swap="progress"),
         tag("div", _button(request, found), sse_swap="button"),
         tag("p", tag("a", "Dead letters", href=letters), class_="note"),
