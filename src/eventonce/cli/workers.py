@@ -16,11 +16,11 @@ from eventonce.cli.output import emit, notice, table, wrapped
 from eventonce.clock import wall_clock
 from eventonce.errors import ConfigError
 from eventonce.history import History
-from eventonce.history.leases import Lease, WorkerState
+from eventonce.history.leases import UNREADABLE, Lease, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes, read_workers
 
-NOBODY: Final = "no worker has decided anything in the last hour, and none tells that it runs"
+NOBODY: Final = "decided anything in the last hour, and none reports that it runs"
 
 
 @click.command()
@@ -40,11 +40,14 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
         wanted = settings.given_name
         found = [it for it in read_workers(opened, now) if wanted in (None, it.consumer)]
+        readable = opened.tells_states
     emit([_document(one, now) for one in found], _text(found, now), as_json=as_json)
+    if not readable:
+        notice(UNREADABLE, as_json=as_json)
     if not found:
-        notice(NOBODY, as_json=as_json)
-        return FAILED
-    return 0
+        whose = "" if wanted is None else f" of the consumer {wanted!r}"
+        notice(f"no worker{whose} has {NOBODY}", as_json=as_json)
+    return 0 if found else FAILED
 
 
 def _document(one: Worker, now: int) -> dict[str, object]:
@@ -118,5 +121,5 @@ def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
         ago(now - lease.renewed) if lease.renewed else "not held",
         f"{lease.lasts / 1000:g} s",
         lease.key,
-        condition(lease, now),
+        condition(lease),
     )

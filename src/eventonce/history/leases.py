@@ -23,6 +23,9 @@ MOST_LEASES: Final = 100
 """The most leases of a consumer that are reported, the oldest: the row is rewritten every few
 seconds."""
 
+TELL_INTERVAL: Final = 5.0
+"""Seconds between two reports of a process."""
+
 STALE_AFTER: Final = 30_000
 """Milliseconds without a report after which a process was most likely killed."""
 
@@ -30,6 +33,11 @@ STATES_KEPT: Final = 3_600_000
 """Milliseconds for which the last state of a killed process is kept."""
 
 TABLE: Final = "eventonce_history_workers"
+
+UNREADABLE: Final = (
+    f"The leases of other processes are not known: the history has no table {TABLE} yet, or this "
+    "user may not read it."
+)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -88,6 +96,13 @@ class WorkerState(msgspec.Struct, frozen=True):
         """Whether the report is so old that the process was most likely killed."""
         return now - self.told > STALE_AFTER
 
+    @property
+    def killed_leases_end(self) -> int:
+        """The moment by which the leases have ended if the process was killed; 0 for no leases. The
+        process may have renewed each of them until its next report was due."""
+        lasts = max((it.lasts for it in self.load.leases if it.ends), default=0)
+        return self.told + int(TELL_INTERVAL * 1000) + lasts if lasts else 0
+
 
 class Watched(NamedTuple):
     """Functions that return the runs of a consumer, and the number of its events in flight (None
@@ -145,6 +160,11 @@ class StateTable:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
+    @property
+    def readable(self) -> bool:
+        """Whether the table is there, and this user may read it."""
+        return self._driver.may(TABLE, "SELECT")
+
     def tell(self, states: Iterable[WorkerState]) -> None:
         """Store these states instead of the earlier ones of the same processes."""
         rows = [
@@ -176,7 +196,7 @@ class StateTable:
     def read(self) -> list[WorkerState]:
         """Return all states; none if the history is older than this table, or if this user may not
         read the table."""
-        rows = self._driver.may(TABLE, "SELECT") and self._driver.rows(
+        rows = self.readable and self._driver.rows(
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
             f"FROM {TABLE} ORDER BY worker, consumer, channel, process"
         )

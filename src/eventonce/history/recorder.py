@@ -18,7 +18,13 @@ from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
-from eventonce.history.leases import STATES_KEPT, Watched, WorkerState, process_name
+from eventonce.history.leases import (
+    STATES_KEPT,
+    TELL_INTERVAL,
+    Watched,
+    WorkerState,
+    process_name,
+)
 from eventonce.history.search import Search
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Tables
@@ -41,8 +47,6 @@ SHARE: Final = 4096
 waits. So waiting events have at most 200 MB."""
 TIDY_INTERVAL: Final = 60.0
 """Seconds between two deletions of decisions that are too old or too many."""
-TELL_INTERVAL: Final = 5.0
-"""Seconds between two reports of the leases that a process holds."""
 TIDY: Final = 50_000
 """Decisions that one transaction of a deletion reads."""
 
@@ -187,6 +191,14 @@ class History:
         """Return the names of the consumers of all decisions."""
         with self._tables() as tables:
             return tables.consumers()
+
+    @property
+    def tells_states(self) -> bool:
+        """Whether `states` can be read here."""
+        with self._tables() as tables:
+            readable = tables.states.readable
+            tables.commit()
+            return readable
 
     def states(self) -> list[WorkerState]:
         """Return the states that processes reported; for a killed process, its last one."""
@@ -371,17 +383,13 @@ class History:
             self._untold.ended()
 
     def _take_back(self) -> None:
-        """Delete the states of this process at its end, except of a consumer that leaves runs
-        behind: their leases end later."""
+        """Delete the states of this process at its end: its leases are settled or freed by then."""
         if self._telling != os.getpid() or self._untold.lasts or self._background.outage.lasts:
             return
         self._telling = 0
         # If this fails, the states become stale, and readers see that.
-        with suppress(Exception):
-            states = self._states()
-            with self._tables() as tables:
-                tables.states.tell([one for one in states if one.load.leases])
-                tables.states.remove([one for one in states if not one.load.leases])
+        with suppress(Exception), self._tables() as tables:
+            tables.states.remove(self._states())
 
     def _states(self) -> list[WorkerState]:
         process, now = process_name(), wall_clock()

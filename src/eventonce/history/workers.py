@@ -37,6 +37,12 @@ class Worker(msgspec.Struct, frozen=True):
     states: tuple[WorkerState, ...]
     """The latest state of each process and channel; none if no process reports any more."""
 
+    @classmethod
+    def idle(cls, state: WorkerState) -> Worker:
+        """Return a worker in this state that has decided nothing."""
+        named = (state.channel,) if state.channel else ()
+        return cls(state.worker, state.consumer, named, 0, (0,) * HOUR, {}, (state,))
+
     @property
     def events(self) -> int:
         """The number of decisions."""
@@ -105,10 +111,10 @@ def notes(state: WorkerState, now: int) -> list[str]:
     """Return remarks about a state: a worker that is not heard of, leases that are not shown."""
     load, said = state.load, []
     if state.is_stale(now):
-        end = max((one.ends for one in load.leases), default=0)
-        leases = f"its leases end by {moment(end)[11:19]}" if end else "it held no lease"
-        if 0 < end <= now:
-            leases = f"its leases have ended, the last at {moment(end)[11:19]}"
+        leases = "it held no lease"
+        if end := state.killed_leases_end:
+            ends = "end" if now < end else "ended"
+            leases = f"if it was killed, its leases {ends} by {moment(end)[11:19]}"
         said.append(f"{state.worker} was last heard of {ago(now - state.told)}; {leases}.")
     if load.held > len(load.leases):
         said.append(
@@ -118,11 +124,8 @@ def notes(state: WorkerState, now: int) -> list[str]:
     return said
 
 
-def condition(lease: Lease, now: int) -> str:
-    """Return the condition of a run in words; mostly empty. A lease that was not renewed has ended,
-    whatever its worker last reported."""
-    if 0 < lease.ends <= now:
-        return "ended"
+def condition(lease: Lease) -> str:
+    """Return the condition of a run in words; mostly empty."""
     return CONDITIONS.get(lease.condition, lease.condition)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +16,7 @@ from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section, table
 from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.spark import spark
-from eventonce.history.leases import Lease, Watched, WorkerState, process_name
+from eventonce.history.leases import UNREADABLE, Lease, Watched, WorkerState, process_name
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
@@ -42,16 +43,35 @@ async def live(request: Request) -> Response:
 
 
 async def _parts(context: Context) -> dict[str, Html]:
-    workers: list[Worker] = []
+    now, resources = wall_clock(), context.resources
     try:
-        workers = await context.snapshots.workers()
-        seen = _seen(workers, wall_clock())
+        known, tells_states = await context.snapshots.workers()
+        workers = _with_own(resources, known, now)
+        seen, note = _seen(workers, now), "" if tells_states else UNREADABLE
     except Unavailable as error:
+        workers, note = _with_own(resources, [], now), ""
         seen = tag("p", str(error), class_="note")
     return {
         "workers": section("In the last hour", seen),
-        "leases": section("Leases", _leases(context.resources, workers, wall_clock())),
+        "leases": section("Leases", _leases(resources, workers, now, note)),
     }
+
+
+def _with_own(resources: Resources, workers: list[Worker], now: int) -> list[Worker]:
+    """The workers, with the state of this process as it is now, not as it was last reported."""
+    own = resources.consumer
+    if own is None:
+        return workers
+    state = resources.state() if resources.state is not None else {}
+    load = replace(Watched(own.runtime.gate.held, None).load(), in_flight=state.get("in_flight"))
+    process = process_name()
+    found, mine = [], [WorkerState(process, own.name, "", process, now, now, load)]
+    for worker in workers:
+        states = [it for it in worker.states if (it.process, it.consumer) != (process, own.name)]
+        if len(states) < len(worker.states):
+            states, mine = [*(replace(it, worker=worker.name) for it in mine), *states], []
+        found.append(replace(worker, states=tuple(states)))
+    return [*found, *(Worker.idle(it) for it in mine)]
 
 
 def _seen(workers: list[Worker], now: int) -> Html:
@@ -81,21 +101,15 @@ def _seen(workers: list[Worker], now: int) -> Html:
     return table(head, rows)
 
 
-def _leases(resources: Resources, workers: list[Worker], now: int) -> Html:
-    own = resources.consumer
+def _leases(resources: Resources, workers: list[Worker], now: int, note: str) -> Html:
     states = [state for worker in workers for state in worker.states]
-    said: list[Html | None] = []
-    if own is not None:
-        # Its gate knows more than it told seconds ago.
-        process, load = process_name(), Watched(own.runtime.gate.held, None).load()
-        states = [it for it in states if (it.process, it.consumer) != (process, own.name)]
-        states.insert(0, WorkerState("this process", own.name, "", process, 0, now, load))
-        said.append(_said(resources.state() if resources.state is not None else {}))
+    said: list[Html | None] = [tag("p", note, class_="note") if note else None]
+    if resources.state is not None:
+        said.append(_said(resources.state()))
     said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
     rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
     if not rows:
-        known = any(state.load.held is not None for state in states)
-        none = "No lease is held." if known else "No process tells which leases it holds."
+        none = "No lease is held." if states else "No process reports which leases it holds."
         return joined(*said, tag("p", none, class_="note"))
     head = ("worker", "event", "rule", "attempt", "runs for", "renewed", "lease", "key", "")
     return joined(*said, table(head, rows))
@@ -117,7 +131,7 @@ def _said(state: Mapping[str, object]) -> Html | None:
 
 
 def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
-    told = condition(lease, now)
+    told = condition(lease)
     return (
         data(worker),
         dotted(lease.type) if lease.type else "no type",
