@@ -269,7 +269,7 @@ def test_a_statement_that_nobody_awaits_fails_its_run_and_is_refused(
             for _ in range(3):
                 (outcome,) = await process(1)
                 assert outcome.status == "failed"
-                assert "still under way" in outcome.reason
+                assert "still in flight" in outcome.reason
                 with pytest.raises(StoreError, match="has ended with its handler"):
                     await left.pop()
 

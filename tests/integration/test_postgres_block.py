@@ -131,7 +131,7 @@ def settle(store: PostgresStore, ended: Settlement, *, after: Did) -> SettleResu
         return transaction.settle(ended)
 
 
-UNDER_WAY = [(left_open, "still under way") for left_open in (copy_in, copy_out, stream, pipeline)]
+UNDER_WAY = [(left_open, "still in flight") for left_open in (copy_in, copy_out, stream, pipeline)]
 WRONG = [
     (end, "ended inside its block"),
     (write_after_the_end, "ended inside its block"),

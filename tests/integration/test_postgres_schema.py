@@ -156,7 +156,7 @@ def test_a_newer_format_is_left_alone(cluster: Cluster, store: PostgresStore) ->
     for refused in (store.create, store.migrate, lambda: store.claim([fact(*new_keys(1))])):
         with pytest.raises(StoreMismatch, match="has format 2"):
             refused()
-    assert "has format 2" in findings(store)["the format is ours"]
+    assert "has format 2" in findings(store)["the format is known"]
 
 
 def test_a_function_that_is_lost_is_told_apart_from_a_schema_that_was_never_made(
@@ -165,7 +165,7 @@ def test_a_function_that_is_lost_is_told_apart_from_a_schema_that_was_never_made
     cluster.execute("DROP FUNCTION eventonce.settle_1")
     claim = fact(*new_keys(1))
     (run,) = store.claim([claim])
-    with pytest.raises(StoreMismatch, match="not all that belongs to it"):
+    with pytest.raises(StoreMismatch, match="not all of its tables and functions"):
         store.settle([Settlement(claim, run.token, "complete")])
     assert "settle_1" in findings(store)["its tables and functions exist"]
 

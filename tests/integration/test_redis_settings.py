@@ -148,7 +148,7 @@ def test_a_wrong_password_is_a_wrong_setting_and_is_not_shown() -> None:
 def test_a_user_without_permission_is_told_what_to_give(node: Node) -> None:
     node.client().acl_setuser("weak", enabled=True, nopass=True, keys=["*"], commands=["+get"])
     uri = f"redis://weak:{SECRET}@127.0.0.1:{node.port}"
-    _refused(uri, "may not", "docs/stores/redis.md")
+    _refused(uri, "lacks a permission", "docs/stores/redis.md")
 
 
 def test_a_database_that_is_not_there_is_a_wrong_setting(node: Node) -> None:
@@ -165,7 +165,7 @@ def test_a_prefix_of_somebody_elses_is_refused(node: Node) -> None:
 
 def test_a_server_of_another_kind_is_a_wrong_setting() -> None:
     with _answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        _refused(f"redis://127.0.0.1:{port}", "no Redis")
+        _refused(f"redis://127.0.0.1:{port}", "is not Redis")
 
 
 def test_a_server_without_a_cluster_is_a_wrong_setting(node: Node) -> None:

@@ -321,7 +321,7 @@ def test_a_call_that_waited_while_the_store_was_closed_does_not_open_it_again(
             called = pool.submit(sqlite.claim, [fact(1)], NOW)
             until(lambda: len(waiting) == 2)
         closed.result(PATIENCE)
-        with pytest.raises(StoreError, match="this store was closed"):
+        with pytest.raises(StoreError, match="this store is closed"):
             called.result(PATIENCE)
 
 

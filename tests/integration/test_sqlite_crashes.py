@@ -346,7 +346,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
     ("does", "told"),
     [
         ("pass", "forked while a transaction was open"),
-        ("transaction.connection.execute('DELETE FROM effects')", "has ended, or is another"),
+        (
+            "transaction.connection.execute('DELETE FROM effects')",
+            "has ended, or belongs to another",
+        ),
         ("sys.exit(1)", ""),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_scrub_leaves_no_copy_in_a_page_that_was_divided(path: Path) -> None:
             busy = SQLiteStore.from_uri(f"sqlite:///{path}?wait=0.1")
             assert busy.scrub() in (
                 "database is locked",
-                "somebody reads it, or writes to it, for long",
+                "another process reads it, or writes to it, for long",
             )
             busy.close()
         assert store.scrub() == ""
@@ -291,7 +291,7 @@ def test_views_of_another_application_neither_stop_an_upgrade_nor_are_changed(pa
 
 def test_a_file_of_an_older_format_with_no_way_to_this_one_is_refused(path: Path) -> None:
     before = made(path, OLD).read_bytes()
-    with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*no way from 0 to 1"):
+    with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*cannot migrate from 0 to 1"):
         SQLiteStore(path)
     assert path.read_bytes() == before
 
@@ -351,7 +351,7 @@ def test_a_store_without_a_file_is_the_memory_store(path: str) -> None:
 
 
 def test_a_path_with_a_nul_character_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no path has a NUL"):
+    with pytest.raises(ConfigError, match="without a NUL"):
         open_store("sqlite:///a%00b.db")
 
 
@@ -489,7 +489,7 @@ def test_a_claim_on_a_key_that_has_lost_its_record_is_told(path: Path) -> None:
         sqlite.claim([fact(number) for number in range(4)], NOW)
         with closing(raw(path)) as connection:
             connection.execute("DELETE FROM eventonce_records WHERE id = 2")
-        with pytest.raises(StoreError, match="lost its record; see `eventonce store check`"):
+        with pytest.raises(StoreError, match="lost its record; run `eventonce store check`"):
             sqlite.claim([fact(1), fact(9)], NOW)
         assert sqlite.show(fact(9).key) is None
 
@@ -584,7 +584,7 @@ def fill(pipe: Connection, path: Path) -> None:
 def test_a_full_disk_answers_who_looks_and_fails_who_writes(path: Path) -> None:
     seen, (fault, later) = told_to_child(path, fill)
     assert seen == ("run", [])
-    assert "look at the disk" in fault
+    assert "check the disk" in fault
     assert later == ""
 
 
@@ -713,7 +713,7 @@ def test_a_file_of_another_user_is_named_as_such(folder: Path) -> None:
     SQLiteStore(path).close()
     folder.chmod(0o777)
     message = told_to_nobody(path)[1]
-    assert f"it is of user 0, with mode 600, and this is user {NOBODY}: work as that" in message
+    assert f"it belongs to user 0, with mode 600, and this is user {NOBODY}: run as that" in message
 
 
 def test_a_file_system_that_is_read_only_is_named(
@@ -860,9 +860,9 @@ def test_a_closed_store_says_so(path: Path) -> None:
     letters = sqlite.letters()
     sqlite.close()
     sqlite.close()
-    with pytest.raises(StoreError, match="was closed"):
+    with pytest.raises(StoreError, match="is closed"):
         sqlite.claim([fact(1)], NOW)
-    with pytest.raises(StoreError, match="was closed"):
+    with pytest.raises(StoreError, match="is closed"):
         next(letters)
 
 

@@ -30,12 +30,15 @@ def check(run: Run) -> Run:
     ("text", "complaint"),
     [
         ('store = "sqlit:///x"', "1: store: 'sqlit:///x': no store is called 'sqlit:'"),
-        ('store = "postgresql:/x"\nname = "n"', "1: store: 'postgresql:/x': postgresql:// was"),
+        (
+            'store = "postgresql:/x"\nname = "n"',
+            "1: store: 'postgresql:/x': must begin with postgresql://",
+        ),
         ('store = "sqlite://x.db"', "1: store: sqlite://x.db: the path of a file is missing"),
         ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
         (
             'store = "redis://h/x"\nname = "n"',
-            "1: store: redis://h…: the database is expected as a number",
+            "1: store: redis://h…: the database must be a number",
         ),
         (
             'store = "dynamodb://t?colour=1"\nname = "n"',

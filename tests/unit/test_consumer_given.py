@@ -121,7 +121,7 @@ def test_a_deadline_that_is_over_is_one_of_now() -> None:
         (lambda it, given: it.admin.forget([given]), 5, "a key must be bytes, not 5"),
         (lambda it, given: it.rules.explain(given), EVENT, "expected an Event, not dict"),
         (lambda _, given: to_log(given), "calls", "expected a logger, not str"),
-        (lambda _, given: open_store(given), None, "a URI was expected.* not NoneType"),
+        (lambda _, given: open_store(given), None, "must be a URI.* not NoneType"),
         (lambda _, given: load(given), 5, "expected the path of a file, not int"),
         (lambda _, given: lambda_handler(given), 5, "expected a Consumer.* not int"),
         (lambda it, given: lambda_handler(it, attempts=given), 0, "attempts must be at least 1"),

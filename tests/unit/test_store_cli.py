@@ -140,7 +140,7 @@ def test_an_older_format_is_found_and_brought_up_to_date(
     with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
         connection.execute("UPDATE eventonce_tables SET format = 0")
     refused = run("check", "sqlite:///a.db", "--json")
-    assert "no way from 0 to 1" in fixes(refused)["it can be read"]
+    assert "cannot migrate from 0 to 1" in fixes(refused)["it can be read"]
     monkeypatch.setattr(admin, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n", 1: ""})
     found = fixes(run("check", "sqlite:///a.db", "--json"))
     assert "store migrate" in found["its tables have format 0"]
@@ -154,7 +154,7 @@ def test_a_newer_format_is_found(run: Run) -> None:
     with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
         connection.execute("UPDATE eventonce_tables SET format = 7")
     result = run("check", "sqlite:///a.db", "--json")
-    assert "Install the newer one" in fixes(result)["it can be read"]
+    assert "Install the newer release" in fixes(result)["it can be read"]
     assert run("create", "sqlite:///a.db").code == run("migrate", "sqlite:///a.db").code == 2
 
 
@@ -163,7 +163,7 @@ def test_a_check_reads_beside_a_transaction_and_says_that_it_cannot_write(run: R
     with closing(SQLiteStore("a.db")) as store, store.transaction():
         found = fixes(run("check", "sqlite:///a.db?wait=0", "--json"))
         assert list(found) == [WRITES]
-        assert "locked by another for longer than 0 s" in found[WRITES]
+        assert "locked by another process for longer than 0 s" in found[WRITES]
     assert run("check", "sqlite:///a.db?wait=0").code == 0
 
 
@@ -205,9 +205,9 @@ def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run)
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
-        ("", "store: it is empty"),
-        (" ", "store: it is empty"),
-        ("memory", "write memory: with its colon"),
+        ("", "store: must not be empty"),
+        (" ", "store: must not be empty"),
+        ("memory", "write memory: with a colon"),
         ("redis", "write redis://"),
         ("calls.db", "write sqlite:///calls.db, if a file is meant"),
         ("sqlite:///a#b.db", "%23 for @"),

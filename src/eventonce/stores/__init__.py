@@ -1,4 +1,4 @@
-"""Which store a URI opens; each store stands in a file or a package of its own beside this one."""
+"""The stores by the scheme of their URI; each store has a file or a package beside this one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from eventonce.errors import ConfigError
 
 
 class Adapter(NamedTuple):
-    """The place of a scheme's store, and what it needs; places are written `module:name`."""
+    """The import paths of a scheme's store, written `module:name`, and what the store needs."""
 
     store: str
     """The class, whose `from_uri` opens the store."""
     extra: str | None = None
     """The extra that must be installed; None for an embedded store."""
     uri: str = ""
-    """The function that takes a URI apart and opens nothing; the store itself if empty."""
+    """The function that reads a URI and opens nothing; if empty, the store is opened instead."""
     schema: str = ""
-    """The class that creates and checks the store, where that is not the store itself."""
+    """The class that creates and checks the store, if that is not the store's own class."""
     transactional: bool = False
     """Whether a handler may write in the store's own transaction."""
 
@@ -54,21 +54,21 @@ ADAPTERS: Final[dict[str, Adapter]] = {
 
 
 def open_store(uri: str) -> Any:
-    """Open the store this URI names: both a `Store` and a `StoreAdmin`."""
+    """Open the store of this URI: both a `Store` and a `StoreAdmin`."""
     adapter = adapter_of(uri)
     return _found(adapter, adapter.store).from_uri(uri)
 
 
 def open_schema(uri: str) -> Any:
-    """The `StoreSchema` that creates, migrates and checks the store of this URI; None if the store
-    needs none. Nothing is created by this."""
+    """Return the `StoreSchema` that creates, migrates and checks the store of this URI; it may be
+    the store itself. Creates nothing yet."""
     adapter = adapter_of(uri)
     return _found(adapter, adapter.schema or adapter.store).from_uri(uri)
 
 
 def check_uri(uri: str) -> None:
-    """ConfigError for a URI that names no store; nothing is opened, and of a store whose extra is
-    not installed here nothing but the scheme is looked at."""
+    """Raise ConfigError for a URI that names no store. A store is opened only if its adapter has no
+    `uri`; if its extra is not installed, only the scheme is checked."""
     adapter = adapter_of(uri)
     if not adapter.uri:
         open_store(uri)
@@ -98,10 +98,10 @@ def _named(place: str) -> Any:
 
 
 def adapter_of(uri: str) -> Adapter:
-    """The adapter of this URI's scheme."""
+    """Return the adapter of this URI's scheme."""
     if not isinstance(uri, str):
         raise ConfigError(
-            f"store: a URI was expected, such as 'sqlite:///eventonce.db', not {type(uri).__name__}"
+            f"store: must be a URI, such as 'sqlite:///eventonce.db', not {type(uri).__name__}"
         )
     scheme, colon, rest = uri.partition(":")
     if not colon:
@@ -111,19 +111,19 @@ def adapter_of(uri: str) -> Adapter:
         known = ", ".join(f"{name}:" for name in ADAPTERS)
         raise ConfigError(
             f"store {masked(uri)!r}: no store is called {scheme_of(uri) + ':'!r}; "
-            f"one of {known} was expected, such as sqlite:///eventonce.db"
+            f"it must be one of {known}, such as sqlite:///eventonce.db"
         )
     if scheme != "memory" and not rest.startswith("//"):
-        # Taken apart all the same, what was meant as a host would be a path.
-        raise ConfigError(f"store {masked(uri)!r}: {scheme}:// was expected")
+        # Otherwise a host would be read as a path.
+        raise ConfigError(f"store {masked(uri)!r}: must begin with {scheme}://")
     return adapter
 
 
 def _no_uri(text: str) -> str:
     if not text.strip():
-        return "store: it is empty, and a URI was expected, such as sqlite:///eventonce.db"
+        return "store: must not be empty; give a URI, such as sqlite:///eventonce.db"
     if text == "memory":
-        return "store 'memory': write memory: with its colon"
+        return "store 'memory': write memory: with a colon"
     shown = masked(text)
     meant = f"{text}://…" if text in ADAPTERS else f"sqlite:///{shown}, if a file is meant"
-    return f"store {shown!r}: a URI was expected; write {meant}"
+    return f"store {shown!r}: must be a URI; write {meant}"

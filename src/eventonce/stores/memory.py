@@ -1,4 +1,4 @@
-"""The store that lives and ends with this process: for tests, and where nothing need outlive it."""
+"""The store in memory: for tests, and where nothing has to outlive the process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, 
 _remember: Final = attrgetter("remember")
 
 LOOKS: Final = 2
-"""Records looked at for each claim, to drop what expired. A claim adds one at most, so the store
-holds no more than twice what lives, and no call ever goes through all of it."""
+"""Records checked for expiry per claim. A claim adds at most one record, so the store holds at most
+twice the live records, and no call checks all of them."""
 
 
 class MemoryStore:
@@ -38,13 +38,13 @@ class MemoryStore:
         self._records: dict[bytes, Record] = {}
         self._letters: dict[str, Letter] = {}
         self._unswept: deque[bytes] = deque()
-        """Keys that have a record, the one looked at last at the end."""
+        """The keys that have a record; the key checked last is at the end."""
         self._soonest = MAX_ORDER
-        """No record expires before this instant: until then nobody looks."""
+        """No record expires before this instant: until then nothing is swept."""
 
     @classmethod
     def from_uri(cls, uri: str) -> MemoryStore:
-        """`memory:`, and nothing more: there is nothing to say about it."""
+        """`memory:`; it has no path and no options."""
         if uri.rstrip("/") != "memory:":
             raise ConfigError(f"store {masked(uri)!r}: memory: takes no path and no options")
         return cls()
@@ -68,8 +68,8 @@ class MemoryStore:
             if changed:
                 soonest = now + min(map(_remember, claims))
                 self._soonest = min(self._soonest, soonest)
-            # The keys first: one that stands there without a record is dropped in passing, but a
-            # record whose key does not would never be swept. Each step is one call of C.
+            # The keys first: a key without a record is dropped by a sweep, but a record without its
+            # key here would never be swept. Each step is one call of C.
             self._unswept.extend(new)
             records.update(changed)
             if now >= self._soonest:
@@ -124,7 +124,7 @@ class MemoryStore:
             return self._sweep(limit, self._clock() if now is None else now)
 
     def _sweep(self, limit: int, now: int) -> int:
-        """Look at so many records, those first that have not been looked at for longest."""
+        """Check `limit` records for expiry, those first that were checked longest ago."""
         records, keys = self._records, self._unswept
         swept = 0
         for _ in range(min(limit, len(keys))):
@@ -133,7 +133,7 @@ class MemoryStore:
             if record is not None and (now < record.expires or now < record.held_until):
                 keys.rotate(-1)
             else:
-                # The record first, for the same reason.
+                # The record first, for the same reason as in `claim`.
                 if record is not None:
                     del records[keys[0]]
                     swept += 1
@@ -160,4 +160,4 @@ class MemoryStore:
         return Stats(records=len(self._records), letters=len(self._letters))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the store holds no connection."""

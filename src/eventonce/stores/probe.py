@@ -12,29 +12,28 @@ from eventonce.stores import open_store
 from eventonce.types import Claim, Settlement
 
 PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
-"""A claim that only looks: it writes nothing, and shows that the store answers. A store that is
+"""A claim that only reads: it writes nothing, and shows that the store answers. A store that is
 full, or that this user may only read, answers it too."""
 
 ATTEMPTS: Final = 1_000_000
-"""However often a process has died between the claim of a trial and its settlement."""
+"""More than the times that a process dies between the claim of a trial and its settlement."""
 
 WRITES: Final = "a record can be written and settled"
 
 
 def new_trial_key() -> bytes:
-    """The key of a trial record, which no event has and no other process uses."""
+    """Return the key of a trial record, which no event has and no other process uses."""
     return secrets.token_bytes(16)
 
 
 def write_trial(store: Store, key: bytes) -> None:
-    """Write a record under this key, and settle it; raises what the store says against it.
+    """Write a record under this key, and settle it; raise the store's error if that fails.
 
-    The two verbs suffice: settled, the record is remembered for a millisecond. It is deleted where
-    the store can do so. Of one key no more than one record is left behind, however often the store
-    fails midway.
+    The settled record is remembered for one millisecond, and deleted if the store can do so. At
+    most one record per key is left behind, however often the store fails midway.
     """
-    # A lease of a millisecond: the next trial may begin at once. A nonce that is new: the grant of
-    # a trial before would be answered again, and nothing written.
+    # The lease of one millisecond lets the next trial begin at once. The nonce is new: otherwise
+    # the store would return the grant of the last trial, and write nothing.
     claim = Claim(key, secrets.randbits(52) | 1, 1, 1, ATTEMPTS)
     (verdict,) = store.claim([claim])
     if verdict.error is not None:
@@ -43,16 +42,16 @@ def write_trial(store: Store, key: bytes) -> None:
     if kept != ["kept"]:
         said = kept[0] if kept else verdict.kind
         raise StoreUnavailable(
-            f"the store did not keep a trial record ({said}): look at what else changes its "
-            f"records, and at its clock"
+            f"the store did not keep a trial record ({said}): check its clock, and whether "
+            f"something else changes its records"
         )
     if isinstance(store, StoreAdmin):
-        with suppress(EventonceError):  # to delete is a right that the work may do without
+        with suppress(EventonceError):  # the work does not need the right to delete
             store.forget([key])
 
 
 def write_finding(uri: str) -> Finding:
-    """Whether the store of this URI, which exists, takes a write."""
+    """Return whether the store of this URI, which exists, takes a write."""
     try:
         with closing(open_store(uri)) as store:
             write_trial(store, new_trial_key())

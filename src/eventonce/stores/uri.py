@@ -1,4 +1,4 @@
-"""The URI of a store, taken apart and its options checked; each store says which options it has."""
+"""The URI of a store: its parts, and its checked options; each store defines its own options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class StoreURI(msgspec.Struct, frozen=True):
-    """A URI's parts, percent-decoded. `repr` and errors show the scheme and the host alone."""
+    """The parts of a URI, percent-decoded. `repr` and errors show only the scheme and the host."""
 
     shown: str
     scheme: str
@@ -37,7 +37,7 @@ class StoreURI(msgspec.Struct, frozen=True):
     password: str | None
     hosts: tuple[Host, ...]
     path: str
-    """With its leading slash."""
+    """The path with its leading slash."""
     options: Mapping[str, str]
     help: str
 
@@ -45,13 +45,13 @@ class StoreURI(msgspec.Struct, frozen=True):
         return f"StoreURI({self.shown!r})"
 
     def refuse(self, problem: str) -> ConfigError:
-        """The error to raise: where, what is wrong, and how such a URI is written."""
+        """Return the error to raise: the place, the problem, and how such a URI is written."""
         return ConfigError(f"store {self.shown}: {problem}. {self.help}")
 
     def read(self, kind: type[T], *, others: bool = False) -> T:
-        """The options as a struct, whose fields are their names, types and defaults.
+        """Return the options as a struct; its fields are their names, types and defaults.
 
-        An option that the struct has no field for is refused, unless `others` take it.
+        An option without a field is refused, unless `others` is true.
         """
         fields = kind.__struct_fields__
         unknown = [name for name in self.options if name not in fields]
@@ -64,7 +64,7 @@ class StoreURI(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             found = _PATH.search(str(error))
             name = found[1] if found else ""
-        # Outside the handler: the library's error would carry the text along.
+        # Outside the `except`: the library's error, as the cause, would show the value.
         hint = get_type_hints(kind, include_extras=True).get(name)
         raise ConfigError(
             f"store {self.shown}: {name}={known.get(name, '')[:40]} is not allowed; "
@@ -73,15 +73,15 @@ class StoreURI(msgspec.Struct, frozen=True):
 
 
 def parse_uri(uri: str, help: str) -> StoreURI:
-    """Take a URI apart. `help` says how one is written, for whoever reads the error.
+    """Return the parts of a URI. `help` says in errors how such a URI is written.
 
-    Where a user or a password holds one of @ / ? # as it is, its rest would be read as a path or as
-    an option, and be shown: such a URI is refused whole.
+    If a user or a password has one of @ / ? # unescaped, its rest would be read as a path or an
+    option, and be shown in errors: such a URI is refused.
     """
     parts = split(uri)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = credentials.partition(":")
-    # A path without a host before it is a file's, and no password ends there.
+    # Without a host, the path is that of a file, and no part of a password.
     rest = parts.query + parts.fragment + (parts.path if parts.netloc else "")
     if "@" in rest or "#" in uri:
         raise ConfigError(
@@ -117,7 +117,7 @@ def _host(text: str) -> Host | None:
 
 
 def _expected(hint: Any) -> str:
-    """The values that a field's type allows: from its `Meta`, or listed."""
+    """Return the values that a field's type allows: from its `Meta`, or listed."""
     if get_origin(hint) is Literal:
         return " or ".join(map(str, get_args(hint)))
     for part in get_args(hint):

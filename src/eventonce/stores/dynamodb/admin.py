@@ -1,4 +1,4 @@
-"""The table itself: made, given what it lacks, and looked at, for the command line."""
+"""The table itself: created, migrated and checked, for the command line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDE
 from eventonce.stores.dynamodb.table import Table
 
 CREATION_TIMEOUT: Final = 600.0
-"""Seconds that making a table or an index may take; a table takes seconds, an index minutes."""
+"""The most seconds to create a table or an index; a table takes seconds, an index minutes."""
 CREATION_POLL: Final = 1.0
-"""Seconds between two looks at a table that is being made."""
+"""Seconds between two checks of a table that is being created."""
 
 SKEW: Final = 5_000
-"""Milliseconds this machine's clock may be off before that is told."""
+"""Milliseconds that this machine's clock may be off before the check reports it."""
 
 
 def create(table: Table, *, dry_run: bool = False) -> list[str]:
-    """Make the table, or what is missing of it; answers what was done, or would be."""
+    """Create the table, or what it lacks; return the steps that were done, or would be."""
     if _described(table) is not None:
         return migrate(table, dry_run=dry_run)
     key, name = table.layout.key, table.ref.table
@@ -46,7 +46,7 @@ def create(table: Table, *, dry_run: bool = False) -> list[str]:
 
 
 def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
-    """Give a table what it lacks; answers what was done, or would be."""
+    """Add what the table lacks; return the steps that were done, or would be."""
     described = _described(table)
     if described is None:
         raise StoreMismatch(
@@ -74,9 +74,9 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
 
 
 def check(table: Table) -> list[Finding]:
-    """Look at the table, its expiry, its index, our permissions and the clock; not at what a table
-    with another key has beside it, for that is another's."""
-    # An endpoint that cannot be reached, or refuses the credentials, is raised, not reported.
+    """Check the table, its expiry, its index, our permissions and the clock. If the key is wrong,
+    nothing else is checked: the table belongs to another application."""
+    # An endpoint that cannot be reached, or refuses the credentials, raises an error instead.
     described = _described(table)
     if described is None:
         fix = f'Create it: eventonce store create "{table.ref.uri}"'
@@ -100,12 +100,12 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
         if expires_by == table.layout.expiry
         else migrate_it
         if expires_by is None
-        else f"they expire by {expires_by}: give expiry={expires_by}, or switch that TTL off first",
+        else f"they expire by {expires_by}: set expiry={expires_by}, or disable that TTL first",
     )
     status = _index_status(described)
     yield Finding(
         f"the index {INDEX} lists dead letters",
-        "" if status == "ACTIVE" else migrate_it if status is None else "it is being made",
+        "" if status == "ACTIVE" else migrate_it if status is None else "it is being created",
     )
     replicas = described.get("Replicas") or []
     strong = described.get("MultiRegionConsistency") == "STRONG"
@@ -113,17 +113,17 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
         "one region decides",
         ""
         if not replicas or strong
-        else "a global table settles conflicts by the last writer, so that two regions may both be "
-        "granted one event: let all workers of a consumer use one region, or strong consistency",
+        else "in a global table the last writer wins a conflict, so that two regions may both run "
+        "one event: let all workers of a consumer use one region, or use strong consistency",
     )
 
 
 def _permissions(table: Table) -> Iterator[Finding]:
-    """Do once what the store does, on an item of our own that is gone afterwards."""
+    """Yield whether each operation of the store is allowed, tried on items deleted afterwards."""
     name = f"check:{secrets.token_hex(8)}"
     stamp = new_stamp()
     item = {table.layout.key: {"S": name}, STAMP: stamp}
-    # Two at a time, since a lone one goes by PutItem: the second is refused.
+    # Two items, because a lone one is written by PutItem; the first is refused, as it exists.
     twin = {table.layout.key: {"S": f"{name}:2"}, STAMP: stamp}
     change = Update(name, {STAMP: new_stamp()}, (), ((STAMP, stamp),))
     tries: tuple[tuple[str, Callable[[], Iterable[object]]], ...] = (
@@ -145,7 +145,7 @@ def _clock(table: Table) -> Finding:
         ""
         if abs(off) <= SKEW
         else f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
-        f"store allows for it, but switch on time synchronisation",
+        f"store corrects it, but switch on time synchronisation",
     )
 
 
@@ -198,8 +198,8 @@ def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
             return
         if time.monotonic() > end:
             raise StoreUnavailable(
-                f"{table.ref}: not ready after {CREATION_TIMEOUT:.0f} s. It is still being made; "
-                f'look again later with: eventonce store check "{table.ref.uri}"'
+                f"{table.ref}: not ready after {CREATION_TIMEOUT:.0f} s. It is being created; "
+                f'check later with: eventonce store check "{table.ref.uri}"'
             )
         time.sleep(CREATION_POLL)
 

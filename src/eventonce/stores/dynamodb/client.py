@@ -1,4 +1,4 @@
-"""DynamoDB for `aws.direct`: how its operations are written and read."""
+"""DynamoDB for `aws.direct`: the encoding of its operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventonce.aws.direct import Service
 
 
 class Value(TypedDict, total=False):
-    """An attribute's value: typed, so that what is binary is decoded from base64."""
+    """The value of an attribute: typed, so that binary values are decoded from base64."""
 
     S: str
     N: str
@@ -65,20 +65,20 @@ _ANSWER_TYPES: Final[Mapping[str, Any]] = {
     "Query": _Page,
     "Scan": _Page,
 }
-"""The answers with items in them; all others hold nothing binary."""
+"""The types of answers that contain items; all others have no binary values."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
-"""Binary values become base64 here."""
+"""The encoder of requests; it writes binary values as base64."""
 
 
 def _answer(operation: str, body: bytes) -> dict[str, Any]:
-    # Whatever cannot be read is not DynamoDB's answer: `table` finds nothing in it.
+    # An answer that cannot be read is not from DynamoDB: it is empty, and `table` refuses it.
     return _decoded(body, _ANSWER_TYPES.get(operation, dict))
 
 
 def _conflict(body: bytes) -> dict[str, Any]:
-    """The item that stood in the way of a conditional write."""
+    """Return the item that made a conditional write fail."""
     return _decoded(body, _Conflict)
 
 
@@ -96,4 +96,4 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 DYNAMODB: Final = Service("DynamoDB_20120810.", _encode, _answer, _conflict)
-"""The version of the protocol is the beginning of every operation's name."""
+"""The service; every operation's name begins with the version of the protocol."""

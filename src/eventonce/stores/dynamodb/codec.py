@@ -1,8 +1,8 @@
-"""Records as items and writes as statements: which attribute holds what, and what an item that is
-not ours counts as.
+"""Records as items, and writes as statements: the attributes of a record, and the meaning of an
+item that eventonce did not write.
 
-Fields that have their default take no room. An update writes the fields that change and leaves the
-rest of the item alone, so what a next release adds is kept by this one.
+A field with its default is not written. An update writes only the fields that change, and so keeps
+the attributes that a later release adds.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ from eventonce.errors import StoreMismatch
 from eventonce.types import MAX_ORDER
 
 FORMAT: Final = 1
-"""The format that this release writes; rises only when an older release could no longer work on an
-item."""
+"""The format that this release writes; rises only if older releases could not work on an item."""
 
 FORMAT_NAME: Final = "format"
 STAMP: Final = "stamp"
-"""A number drawn anew for every write: while it is there, the record is still what was read."""
+"""A random number, new for every write: while it is the same, the record is unchanged."""
 
 LETTER: Final = "letter:"
 PART: Final = "part:"
-"""The beginnings of the keys of dead letters, and of the further parts of large ones."""
+"""The prefixes of the keys of dead letters, and of the further parts of large ones."""
 
 NAMES: Final = "names"
 """The key of the item that has the names of the consumers as the digests of a record."""
 
 KEY: Final = "eventHash"
 EXPIRY: Final = "expiration"
-"""The names in the table that the tutorials make, so that it can be used as it is."""
+"""The attribute names of the AWS tutorials, so that a table made after them can be used."""
 
 OWN_KEY: Final = 16
-"""Bytes of the keys that rules make."""
+"""The bytes of a key that a rule makes."""
 
 Value = dict[str, Any]
 """An attribute's value in DynamoDB's own notation, such as `{"N": "5"}`."""
@@ -51,31 +50,30 @@ class Seen(msgspec.Struct, frozen=True):
 
     record: Record
     values: Item
-    """The attributes that hold it."""
+    """The attributes of the record."""
     guard: tuple[tuple[str, Value | None], ...]
-    """The attributes that must be unchanged for the item to be the same; None stands for an absent
-    one."""
+    """The attributes that must be unchanged for a write; None stands for an absent attribute."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The two attribute names that a table may have of its own."""
+    """The two attribute names that can be chosen for a table."""
 
     key: str = KEY
     expiry: str = EXPIRY
 
     def values(self, record: Record) -> Item:
-        """The attributes of this record, without its key and its stamp."""
+        """Return the attributes of this record, without its key and its stamp."""
         values: Item = {FORMAT_NAME: _FORMAT_VALUE}
         for field, name, kind in _FIELDS:
             value = getattr(record, field)
             if value != _DEFAULTS[field]:
                 values[name] = {kind: _TYPES[kind][0](value)}
-        # Whole seconds, rounded up: the service may drop the item then, and not before.
+        # Whole seconds, rounded up: the service must not delete the item earlier.
         values[self.expiry] = {"N": str(-(-max(record.expires, record.held_until) // 1000))}
         return values
 
     def seen(self, item: Item) -> Seen:
-        """The record in this item."""
+        """Return the record in this item."""
         if FORMAT_NAME not in item:
             return self._foreign(item)
         if int(item[FORMAT_NAME]["N"]) > FORMAT:
@@ -96,7 +94,7 @@ class Layout(msgspec.Struct, frozen=True):
         return Seen(record, known, ((STAMP, item.get(STAMP)),))
 
     def _foreign(self, item: Item) -> Seen:
-        """An item that a hand-made table holds: done, until it expires or for ever."""
+        """Return the record of an item of a hand-made table: done, until it expires or for ever."""
         expiry = item.get(self.expiry)
         expires = int(float(expiry["N"]) * 1000) if expiry and "N" in expiry else MAX_ORDER
         known = {self.expiry: expiry} if expiry else {}
@@ -105,15 +103,15 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def new_stamp() -> Value:
-    """From the system's randomness, which a fork does not repeat."""
+    """Return a new stamp, from the system's randomness, which a fork does not repeat."""
     return {"N": str(secrets.randbits(53))}
 
 
 def name_of(key: bytes) -> str:
-    """The string a key is stored under; no two keys share one.
+    """Return the string under which a key is stored; no two keys share one.
 
-    Our own keys are written as in logs and on the command line. The hex digest that a hand-made
-    table has for a key stands for itself.
+    Keys of eventonce are written as in logs and on the command line. A hex digest, the key in a
+    hand-made table, is used as it is.
     """
     if len(key) == OWN_KEY:
         return key.hex()
@@ -135,7 +133,7 @@ _TYPES: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
         lambda values: tuple(bytes(value["B"]) for value in values),
     ),
 }
-"""How a value of each type of DynamoDB's is written and read."""
+"""The functions that write and read a value of each type of DynamoDB."""
 
 _FIELDS: Final = (
     ("token", "token", "N"),
@@ -156,7 +154,7 @@ _FIELDS: Final = (
     ("alone", "alone", "BOOL"),
     ("spared", "spared", "N"),
 )
-"""The field of the record, its attribute, and that one's type."""
+"""The field of the record, its attribute, and the type of the attribute."""
 
 _NAMES: Final = frozenset([FORMAT_NAME, *(name for _, name, _ in _FIELDS)])
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -171,17 +169,17 @@ OWN_ATTRIBUTES: Final = _NAMES | {
     "letter",
     "parts",
 }
-"""Names that a table's own key and expiry attribute cannot have."""
+"""Names that the key and the expiry attribute of a table must not have."""
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """Write this item, if there is none under its key."""
+    """Write this item, if no item has its key."""
 
     item: Item
 
 
 class Update(msgspec.Struct, frozen=True):
-    """Change these attributes of an item, while it is as the guard says."""
+    """Change these attributes of an item, if it matches the guard."""
 
     key: str
     put: Item
@@ -190,8 +188,8 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Drop this item and bring it back as it was; with `below`, only if this attribute of it is a
-    text below this one."""
+    """Delete this item and return it; with `below` (attribute, text), only if the attribute of the
+    item is less than the text."""
 
     key: str
     below: tuple[str, str] | None = None
@@ -201,7 +199,7 @@ Write = Insert | Update | Delete
 
 
 def statement(write: Write, table: str, layout: Layout) -> dict[str, Any]:
-    """The write as one statement of a BatchExecuteStatement."""
+    """Return the write as one statement of a BatchExecuteStatement."""
     match write:
         case Insert(item):
             return {
@@ -228,8 +226,8 @@ def statement(write: Write, table: str, layout: Layout) -> dict[str, Any]:
             }
 
 
-# Names stand in these texts as they are: the table's and the layout's were checked by `uri`, the
-# others are our own. Values never do, and the same few texts serve every record.
+# Names are part of these texts: the table's and the layout's were checked by `uri`, the others are
+# constants here. Values are parameters, so the same few texts serve every record.
 
 
 @lru_cache(1_000)

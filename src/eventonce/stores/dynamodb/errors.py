@@ -1,7 +1,7 @@
-"""Errors at DynamoDB as ours: `aws.errors` with what is particular to a table.
+"""Errors of DynamoDB as errors of eventonce: `aws.errors`, with the errors of a table added.
 
-Nothing that a credential could stand in is repeated: of connection and signature errors only the
-name is told, the driver's own error is the cause.
+No credential is repeated: of connection and signature errors only the name is shown; the driver's
+own error is the cause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableRef(msgspec.Struct, frozen=True):
 
     table: str
     where: str = ""
-    """The region, or the endpoint where it is not Amazon's own."""
+    """The region; or the endpoint, if it is not Amazon's."""
     uri: str = ""
     """The URI, as the command line takes it."""
 
@@ -36,28 +36,28 @@ class TableRef(msgspec.Struct, frozen=True):
 
 
 def explain(error: Exception, ref: TableRef) -> EventonceError:
-    """Our error for the driver's."""
+    """Return our error for the driver's."""
     code, message = aws.code_of(error), aws.message_of(error)
     return _error(aws.kind_of(error), code, message, type(error).__name__, ref)
 
 
 def refusal(code: str, message: str, ref: TableRef) -> EventonceError:
-    """Our error for what the service said of one statement in a request."""
+    """Return our error for the error of one statement in a request."""
     return _error(aws.kind_of_code(code), code, message, "", ref)
 
 
 def not_dynamodb(operation: str, ref: TableRef) -> EventonceError:
-    """Our error for an answer that claims success, and is not DynamoDB's."""
+    """Return our error for an answer that has a success status and is not from DynamoDB."""
     return aws.strange(operation, ref, StoreUnavailable)
 
 
 def is_passing(code: str) -> bool:
-    """Whether a statement that failed with this code may succeed a moment later."""
+    """Return whether a statement that failed with this code may succeed a moment later."""
     return aws.kind_of_code(code) == "busy"
 
 
 def _error(kind: aws.Kind, code: str, message: str, name: str, ref: TableRef) -> EventonceError:
-    check = f'`eventonce store check "{ref.uri}"` says what is missing'
+    check = f'`eventonce store check "{ref.uri}"` shows what is missing'
     if kind == "absent":
         return StoreMismatch(
             f"{ref}: there is no such table for these credentials. Create it with: "
@@ -66,8 +66,8 @@ def _error(kind: aws.Kind, code: str, message: str, name: str, ref: TableRef) ->
     if code in _INVALID:
         if "exceeded" in message:
             return StoreError(
-                f"{ref}: more than DynamoDB stores in one item or key ({message}). Nothing of it "
-                f"was written."
+                f"{ref}: too large for one item or key of DynamoDB ({message}). Nothing of it was "
+                f"written."
             )
         return StoreMismatch(f"{ref}: the table is not as eventonce needs it ({message}). {check}.")
     said = f"{ref}: {aws.text(kind, code, message, name=name, noun='table')}"

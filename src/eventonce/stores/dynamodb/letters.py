@@ -1,7 +1,7 @@
-"""Letters in the same table: each an item beside the records, its event packed.
+"""Dead letters in the table of the records: each is an item with its event packed.
 
-A letter too large for one item is spread over several, the one that names the others last. An
-index of letters alone lists them oldest first; a small table without it is scanned.
+A dead letter too large for one item has several; the item that names the others is written last. An
+index lists the dead letters, oldest first; a small table without the index is scanned.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from eventonce.types import Letter
 INDEX: Final = "letters"
 INDEX_GROUP: Final = "letter_group"
 INDEX_ORDER: Final = "letter_order"
-"""The index's own two attributes, which letters alone have: records are not in it and cost it
-nothing. `letter_group` is the same for all, `letter_order` sorts by the letter's instant, then by
-its id."""
+"""The two attributes of the index. Only dead letters have them, so records are not in the index and
+cost nothing there. `letter_group` is the same for all; `letter_order` sorts by the instant of the
+dead letter, then by its id."""
 
 INCLUDED: Final = ("consumer",)
 
 ROOM: Final = 300_000
-"""Bytes of a packed letter in one item, which may have 409,600; the rest holds its names."""
+"""The most bytes of a packed dead letter in one item, which may have 409,600 with its names."""
 
 PAGE: Final = 25
-"""Letters read at once: as many large ones as one answer carries, which is 16 MB."""
+"""Dead letters read at once: so many large ones fit into one answer, which has at most 16 MB."""
 
 SCANNED: Final = 64 * 2**20
-"""Bytes of table that are read through for lack of the index: eight thousand read units, a tenth
-of a cent. What reads more than that should be asked for."""
+"""The most bytes of a table that are scanned if the index is missing: eight thousand read units, a
+tenth of a cent. For more, an error asks the user to add the index."""
 
 ID_SORTED: Final = 200
-"""Characters of a letter's id that sort letters of one instant; an index key has 1,024 bytes."""
+"""Characters of the id that sort dead letters of one instant; an index key has 1,024 bytes."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 def put(table: Table, letters: Iterable[Letter]) -> None:
-    """Keep these letters; one that is already there under its id is left as it is."""
+    """Store these dead letters; one whose id exists already is not changed."""
     first: dict[str, Letter] = {}
     for letter in letters:
         first.setdefault(letter.id, letter)
@@ -73,8 +73,8 @@ def put(table: Table, letters: Iterable[Letter]) -> None:
                 for name, start in zip(names, range(0, len(packed), ROOM), strict=True)
             ]
         heads.append(Insert(head))
-    # A head is never without its parts. Parts are named by their content: a part that is there
-    # already is the same one.
+    # The parts first: a head is never without its parts. Parts are named by their content, so a
+    # part that exists is the same.
     _all_done(table.write(parts))
     outcomes = table.write(heads)
     _all_done(outcomes)
@@ -88,7 +88,7 @@ def _part_names(packed: bytes) -> list[str]:
 
 
 def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
-    """Delete the parts of letters that were not put because another was there: no letter names
+    """Delete the parts of dead letters that were refused because another has the id: no item names
     them."""
     for head in heads:
         assert isinstance(head, Insert)
@@ -100,13 +100,13 @@ def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
 
 
 def read(table: Table, id: str) -> Letter | None:
-    """One letter by its id."""
+    """Return the dead letter of this id."""
     name = LETTER + id
     return next(_unpacked(table, [name]), None)
 
 
 def read_all(table: Table, consumer: str | None) -> Iterator[Letter]:
-    """All letters of this consumer, or of all, oldest first."""
+    """Yield the dead letters of this consumer (None: of all), oldest first."""
     page: list[str] = []
     for name, whose in _names(table):
         if consumer in (None, whose):
@@ -118,13 +118,13 @@ def read_all(table: Table, consumer: str | None) -> Iterator[Letter]:
 
 
 def count(table: Table) -> int:
-    """How many letters there are."""
+    """Return how many dead letters there are."""
     return sum(1 for _ in _names(table))
 
 
 def drop(table: Table, ids: Sequence[str], before: int | None) -> int:
-    """Forget these letters, if they are of an instant before this one; answers how many there
-    were."""
+    """Delete these dead letters; with `before`, only those of an earlier instant. Return how many
+    were deleted."""
     names = list(dict.fromkeys(LETTER + name for name in ids))
     below = None if before is None else (INDEX_ORDER, f"{before:016d}")
     outcomes = table.write([Delete(name, below) for name in names])
@@ -142,7 +142,7 @@ def _all_done(outcomes: Iterable[Written]) -> None:
 
 
 def _unpacked(table: Table, names: Sequence[str]) -> Iterator[Letter]:
-    """The letters of these names that are still there."""
+    """Yield the dead letters of these names that still exist."""
     heads = [item for item in _found(table, names) if item is not None]
     for head in heads:
         if "letter" in head:
@@ -167,7 +167,7 @@ def _found(table: Table, names: Sequence[str]) -> list[Item | None]:
 
 
 def _names(table: Table) -> Iterator[tuple[str, str]]:
-    """The key and the consumer of every letter, oldest first."""
+    """Yield the key and the consumer of every dead letter, oldest first."""
     asked: dict[str, Any] = {
         "TableName": table.ref.table,
         "IndexName": INDEX,
@@ -178,7 +178,7 @@ def _names(table: Table) -> Iterator[tuple[str, str]]:
     try:
         page = table.call("query", **asked)
     except StoreMismatch:
-        # Not there, or still being made; a table that is missing is said to be so by the scan.
+        # The index is missing or still being made; if the table is missing, the scan says so.
         yield from _scanned(table)
         return
     while True:
@@ -194,8 +194,8 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
     size = described.get("TableSizeBytes", 0)
     if size > SCANNED:
         raise StoreMismatch(
-            f"{table.ref}: to find its dead letters, all {size / 2**20:,.0f} MB of the table would "
-            f"be read: the table has no index of them. Add the index, which costs very little: "
+            f"{table.ref}: the table has no index of its dead letters: to find them, all "
+            f"{size / 2**20:,.0f} MB of it would be read. Add the index, which costs very little: "
             f'eventonce store migrate "{table.ref.uri}"'
         )
     asked: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""The law over a table that has no transactions worth their price.
+"""The law over a table, without DynamoDB's transactions, which cost too much.
 
-A record is read or believed, the law is asked, and what it answers is written on the condition
-that the record is still the one it was asked about. Where it is not, the law is asked again about
-what is there now. So every answer is the law's about a record that stood in the table.
+A record is read, or assumed to be as last seen. The law decides, and its record is written on the
+condition that the item has not changed. If it has, the law decides again on the item that is there
+now. So every answer is the law's about a record that was in the table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from eventonce.stores.dynamodb.codec import STAMP, Insert, Item, Seen, Update, W
 from eventonce.stores.dynamodb.table import Refused, Table, pause
 
 ROUNDS: Final = 10
-"""Times that others may change a record between our reading and our writing: each time somebody's
-write went through, so this many in a row is a key that all the world wants."""
+"""How often others may change a record between our read and our write. Each time somebody's write
+succeeded, so a key that needs more rounds is in heavy demand."""
 
 MISTIMED: Final = 1_000
-"""Milliseconds by which the instant of a decision may turn out wrong before it is put right."""
+"""Milliseconds by which the instant of a decision may be wrong before it is decided again."""
 
 Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
@@ -30,38 +30,38 @@ Law = Callable[[Record | None, Ask, int], tuple[Answer, Record | None]]
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """The ground of a decision."""
+    """The state of an item that a decision is based on."""
 
     record: Record | None
     """The record that the law judges; None for an unknown key."""
     there: Seen | None
-    """The item that must be in the table for the answer to be written; None for no item."""
+    """The item that must be in the table for the write; None for no item."""
     proven: bool
-    """Whether the record was read just now; one that is only believed must be written to count."""
+    """Whether the record was just read; an assumed one must be confirmed by a write."""
 
 
 NEW: Final = Ground(None, None, proven=False)
-"""The ground of a fact that is believed to be unknown."""
+"""The ground of a fact that is assumed to be unknown."""
 
 
 class Decided(msgspec.Struct, Generic[Answer], frozen=True):
-    """The answer to one ask, and the record that was left, or found where nothing was written."""
+    """The answer to one ask, and the record as written, or as read if nothing was written."""
 
     answer: Answer
     seen: Seen | None
     existed: bool
-    """Whether there was a record before."""
+    """Whether there was a record before the decision."""
 
 
 class Contended(msgspec.Struct, frozen=True):
-    """No answer: others changed the record again and again."""
+    """No answer: others changed the record in every round."""
 
 
 Answered = Decided[Answer] | Contended | EventonceError
 
 
 class _Open(msgspec.Struct, Generic[Ask]):
-    """An ask without an answer yet."""
+    """An ask that has no answer yet."""
 
     place: int
     name: str
@@ -76,11 +76,11 @@ def decide(
     asks: Sequence[tuple[str, Ask, Ground | None]],
     now: int | None,
 ) -> list[Answered[Answer]]:
-    """Answer each ask: the item's name, what is asked, and what is believed (None: look first)."""
+    """Answer each ask: the name of the item, the question, and the assumed ground (None: read)."""
     answers: list[Answered[Answer]] = [Contended()] * len(asks)
     waiting = [_Open(place, *ask) for place, ask in enumerate(asks)]
     for attempt in range(ROUNDS):
-        # A second ask about the same item waits for the first: no request may write an item twice.
+        # A second ask about an item waits for the first: one request cannot write an item twice.
         turn = {it.name: it for it in reversed(waiting)}
         later = [it for it in waiting if turn[it.name] is not it]
         still = _round(table, law, [it for it in waiting if turn[it.name] is it], answers, now)
@@ -99,7 +99,7 @@ def _round(
     answers: list[Answered[Answer]],
     now: int | None,
 ) -> list[_Open[Ask]]:
-    """Look where nothing is known, ask the law, write; those that have no answer yet."""
+    """Read unknown items, ask the law, and write; return the asks that have no answer yet."""
     still: list[_Open[Ask]] = []
     writing: list[tuple[_Open[Ask], Answer, Seen]] = []
     writes: list[Write] = []
@@ -122,7 +122,7 @@ def _round(
             still.append(it)
     outcomes = table.write(writes) if writes else []
     # Before the first answer, and after this machine slept or its clock was set, the instant was a
-    # guess; a lease that ends in the past would be taken at once.
+    # guess; a lease with an end in the past would be taken by others at once.
     mistimed = now is None and abs(table.clock.offset - offset) > MISTIMED
     for (it, answer, seen), outcome in zip(writing, outcomes, strict=True):
         assert it.ground is not None
@@ -132,7 +132,7 @@ def _round(
             it.ground = _told(table, outcome.item)
             still.append(it)
         elif mistimed and not it.corrected:
-            # Asked again about the same ground, at the right instant, and written over.
+            # Decided again from the same ground at the right instant; overwrites the first.
             it.ground = Ground(it.ground.record, seen, proven=True)
             it.corrected = True
             still.append(it)
@@ -142,7 +142,7 @@ def _round(
 
 
 def _look(table: Table, unknown: Sequence[_Open[Ask]]) -> dict[str, EventonceError]:
-    """Read what these stand on; the faults of those that could not be read."""
+    """Read the ground of these asks; return the errors of items that could not be read."""
     faults: dict[str, EventonceError] = {}
     if not unknown:
         return faults
@@ -160,8 +160,8 @@ def _look(table: Table, unknown: Sequence[_Open[Ask]]) -> dict[str, EventonceErr
 
 
 def _told(table: Table, item: Item | None) -> Ground | None:
-    """The item that a refusal shows; None where it shows none, or one that cannot be read, and the
-    table must be asked."""
+    """Return the ground in the item of a refusal; None if the refusal has none or a newer release
+    wrote it: then the table must be read."""
     try:
         return None if item is None else _ground(table, item)
     except StoreMismatch:
@@ -176,7 +176,7 @@ def _ground(table: Table, item: Item | None) -> Ground:
 
 
 def _written(table: Table, name: str, there: Seen | None, record: Record) -> tuple[Write, Seen]:
-    """The write that turns the item that is there into this record, and the item as it then is."""
+    """Return the write that turns the item `there` into this record, and the item after it."""
     values = table.layout.values(record)
     stamp = new_stamp()
     seen = Seen(record, values, ((STAMP, stamp),))

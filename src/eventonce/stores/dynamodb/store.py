@@ -22,28 +22,28 @@ from eventonce.stores.dynamodb.uri import check_client, check_layout, check_tabl
 from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
 
 LARGEST_RESULT: Final = 400_000
-"""Bytes of a result: DynamoDB keeps 409,600 of one item, and the rest of a record is a few."""
+"""The most bytes of a result: an item has at most 409,600, and the rest of a record is small."""
 
 GRANTS: Final = 10_000
-"""Runs whose records are remembered here, so that settling them needs no reading; more than that
-are seldom under way in one process, and those are read."""
+"""The most runs whose records are kept in memory, so that settling needs no read. More are seldom
+in flight in one process; their records are read."""
 
 COPIES: Final = 1 / 6
-"""The share of copies from which on a read before the write is the cheaper way: a read costs a
-fifth of a write, which the copy saves and everything else pays on top."""
+"""The share of copies above which a read before the write is cheaper: a read costs a fifth of a
+write. It saves the write of a copy, and is an extra cost for every other event."""
 
 MEMORY: Final = 25
-"""Facts over which that share is counted."""
+"""The number of facts over which the share of copies is averaged."""
 
 CONTENDED: Final = 1_000
-"""Milliseconds after which asking again may help where all the world wants one key."""
+"""Milliseconds after which to claim again a key that others changed in every round."""
 
 
 class DynamoDBStore:
-    """Records and dead letters in one table, each record written only if it is what was judged.
+    """Records and dead letters in one table; a record is written only if it has not changed.
 
-    Safe in many threads and processes, and after a fork. Answers are durable as DynamoDB's writes
-    are. The lease goes by the service's time, which is learned from its answers (`ServiceClock`).
+    Safe in many threads and processes, and after a fork. Answers are as durable as DynamoDB's
+    writes. Leases end by the service's time, which is learned from its answers (`ServiceClock`).
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class DynamoDBStore:
         expiry: str = EXPIRY,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        """`client` is `boto3.client("dynamodb")` and stays the user's: `close` leaves it open."""
+        """`client` is `boto3.client("dynamodb")` and belongs to the caller: `close` leaves it
+        open."""
         check_table(table)
         layout = check_layout(table, key, expiry)
         check_client(client, table)
@@ -111,8 +112,8 @@ class DynamoDBStore:
             if settlement.result is not None and len(settlement.result) > LARGEST_RESULT:
                 raise StoreError(
                     f"{self._table.ref}: a result of {len(settlement.result)} bytes is too large "
-                    f"for an item; the limit is {LARGEST_RESULT}. Nothing was settled. Keep it "
-                    f"elsewhere and give its name as the result."
+                    f"for an item; the limit is {LARGEST_RESULT}. Nothing was settled. Store it "
+                    f"elsewhere and return its name as the result."
                 )
         asks = [
             (name, settlement, self._believed(name, settlement.token))
@@ -137,7 +138,7 @@ class DynamoDBStore:
         return answers
 
     def _believed(self, name: str, token: int) -> Ground | None:
-        """The record of this run, if nobody else has written it."""
+        """Return the record of this run, assumed to be as this process left it."""
         seen = self._grants.get(name)
         if seen is None or seen.record.token != token:
             return None
@@ -153,8 +154,8 @@ class DynamoDBStore:
     def _grant(self, name: str, seen: Seen) -> None:
         self._grants[name] = seen
         if len(self._grants) > GRANTS:
-            # No lock, which a fork could leave locked for ever: should another thread come between,
-            # one entry more or less is no harm.
+            # No lock, because a fork could leave it locked for ever; if another thread interferes,
+            # one entry more or less does no harm.
             with suppress(KeyError, RuntimeError, StopIteration):
                 del self._grants[next(iter(self._grants))]
 
@@ -185,7 +186,7 @@ class DynamoDBStore:
         return dead_letters.drop(self._table, ids, before)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002
-        """Do nothing: DynamoDB drops expired records by the table's TTL attribute."""
+        """Do nothing: DynamoDB deletes expired records by the table's TTL attribute."""
         return 0
 
     def forget(self, keys: Sequence[bytes]) -> int:
@@ -219,7 +220,7 @@ class DynamoDBStore:
         names: Sequence[str],
         change: Callable[[Record | None], Record | None],
     ) -> list[bool]:
-        """Change these items, each as it is now; answers whether there was something to change."""
+        """Change these items, each as it is now; return whether there was something to change."""
 
         def law(record: Record | None, _: None, __: int) -> tuple[bool, Record | None]:
             changed = change(record)
@@ -238,7 +239,7 @@ class DynamoDBStore:
         return answers
 
     def stats(self) -> Stats:
-        """Records and bytes as DescribeTable has them, up to six hours old; dead letters as of
+        """Return records and bytes from DescribeTable, up to six hours old, and the dead letters of
         now."""
         described = self._table.call("describe_table", TableName=self._table.ref.table)["Table"]
         count = dead_letters.count(self._table)
@@ -264,10 +265,10 @@ class DynamoDBStore:
 
 def _with_name(name: bytes, record: Record | None) -> Record | None:
     known = () if record is None else record.digests
-    # Without an end, so that the table's TTL leaves it.
+    # Without an end, so that the table's TTL does not delete it.
     return None if name in known else Record(expires=MAX_ORDER, digests=(*known, name))
 
 
 def _may_be_new(claim: Claim) -> bool:
-    """Whether to write first and look afterwards; a version of a subject seldom is the first."""
+    """Return whether to write before reading; a version of a subject is seldom the first."""
     return claim.order is None and not claim.peek and not claim.redrive

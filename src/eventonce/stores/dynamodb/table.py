@@ -1,6 +1,6 @@
-"""One table through one client: batches of writes and of reads, each answered alone.
+"""One table through one client: batches of writes and of reads, with an answer for each.
 
-`optimistic` says what to write under which condition; `errors` says what an error means.
+`optimistic` decides what is written on which condition; `errors` explains errors.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from eventonce.stores.dynamodb.codec import Insert, Item, Layout, Write, stateme
 from eventonce.stores.dynamodb.errors import TableRef, explain, is_passing, not_dynamodb, refusal
 
 STATEMENTS: Final = 25
-"""Statements that one BatchExecuteStatement carries."""
+"""The most statements in one BatchExecuteStatement."""
 KEYS: Final = 100
-"""Keys that one BatchGetItem carries."""
+"""The most keys in one BatchGetItem."""
 
 TRIES: Final = 5
-"""Times that a statement or a key which the service left undone is sent: with the pauses between
-them about a second, well within a lease and a transport's deadline."""
+"""How often a statement or a key that the service did not process is sent: with pauses about a
+second in all, well within a lease and a transport's deadline."""
 PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 
 AT_ONCE: Final = 8
-"""Requests of one call under way together: beyond that this process is busy packing them."""
+"""The most requests of one call in flight: with more, this process is busy encoding them."""
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The answer to a statement that was carried out; a deletion brings the item that was there."""
+    """The answer to a statement that was executed; a deletion returns the deleted item."""
 
     item: Item | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The condition did not hold; the item that stood there, where the service tells it."""
+    """The condition did not hold; `item` is the item in the table, if the service returns it."""
 
     item: Item | None = None
 
@@ -58,11 +58,10 @@ class ServiceClock:
     """The clock of this machine, corrected by the `Date` of DynamoDB's answers: DynamoDB has no
     function that tells its time.
 
-    A date names a whole second. The answer was made between sending and receiving, so it bounds
-    how far the machine is off from both sides; many answers together bound it to about one round
-    trip. A machine within the bounds is believed. One that is not is put to the earlier bound:
-    until more is known it is then up to a second behind the service and never ahead of it, so
-    that it ends no lease early.
+    A date names a whole second. The answer was made between sending and receiving, so it gives a
+    lower and an upper bound of the clock's error; many answers together narrow it to about one
+    round trip. A clock within the bounds is used as it is. Any other is moved to the lower bound:
+    it is then up to a second behind the service and never ahead of it, so that no lease ends early.
     """
 
     def __init__(self, wall: Callable[[], int]) -> None:
@@ -97,7 +96,7 @@ class ServiceClock:
         self._bounds = earliest, latest
 
     def _second(self, date: str) -> int:
-        """The date in milliseconds; most answers of a second have the same one."""
+        """Return the date in milliseconds; most answers within a second have the same date."""
         text, second = self._parsed
         if text != date:
             second = int(parsedate_to_datetime(date).timestamp()) * 1_000
@@ -116,7 +115,7 @@ class Table:
         make: Callable[[], Any],
         given: Any = None,
     ) -> None:
-        """`make` connects; `given` is the user's own client."""
+        """`make` connects; `given` is the caller's own client."""
         self.ref = TableRef(name)
         self.layout = layout
         self.clock = clock
@@ -126,19 +125,19 @@ class Table:
 
     @property
     def client(self) -> Any:
-        """The client to call now."""
+        """The client for the next call."""
         return self._client.current
 
     def close(self) -> None:
-        """End the threads, and close the connections where the client is our own."""
+        """End the threads, and close the connections if the client is our own."""
         pool, self._pool = self._pool, None
         if pool is not None and self._process == os.getpid():
             pool.shutdown(wait=False)
         self._client.close()
 
     def call(self, operation: str, **asked: Any) -> dict[str, Any]:
-        """Send one request; errors of the driver, and answers that are not the service's, become
-        ours."""
+        """Send one request; errors of the driver, and answers that are not from the service, are
+        raised as ours."""
         sent = self.clock.wall()
         try:
             answer = self._client.call(operation, **asked)
@@ -155,14 +154,14 @@ class Table:
         self.clock.learn(headers.get("date"), sent, self.clock.wall())
 
     def _map(self, do: Callable[[Sequence[A]], B], things: Sequence[A], size: int) -> Iterable[B]:
-        """Do this to parts of this size, side by side if there are several; answers in order."""
+        """Call `do` with parts of this size, in parallel if there are several; results in order."""
         parts = [things[start : start + size] for start in range(0, len(things), size)]
         if len(parts) < 2:
             return [do(part) for part in parts]
         if self._pool is None or self._process != os.getpid():
-            # Loads `logging`, which a function with small batches does without. A forked process
-            # has none of the threads. No lock: a pool that another thread made meanwhile is ended
-            # by the garbage collector.
+            # The import loads `logging`, which a function with small batches does not need. A
+            # forked process has none of the threads. There is no lock: a second pool, made by
+            # another thread at the same time, is ended by the garbage collector.
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
             self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="eventonce-dynamodb")
@@ -171,7 +170,7 @@ class Table:
         return answers
 
     def read(self, keys: Sequence[str]) -> dict[str, Found]:
-        """The items under these keys as they are now; None where there is none."""
+        """Return the items under these keys as they are now; None for a key without an item."""
         found: dict[str, Found] = {}
         for part in self._map(self._read, keys, KEYS):
             found.update(part)
@@ -203,7 +202,7 @@ class Table:
         return (key[self.layout.key]["S"] for key in wanted[self.ref.table]["Keys"])
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
-        """Do each of these alone, whatever becomes of the others; no two of one item."""
+        """Do each write independently of the others; no two may be of one item."""
         parts = self._map(self._write, writes, STATEMENTS)
         return [outcome for part in parts for outcome in part]
 
@@ -239,7 +238,7 @@ class Table:
         return refusal(error.get("Code", ""), error.get("Message", ""), self.ref)
 
     def _insert(self, write: Insert) -> Written:
-        """A lone new item by PutItem, which unlike a statement brings the old one if refused."""
+        """Insert one item by PutItem, which unlike a statement returns the old item if refused."""
         try:
             self.call(
                 "put_item",
@@ -248,7 +247,7 @@ class Table:
                 ConditionExpression="attribute_not_exists(#key)",
                 ExpressionAttributeNames={"#key": self.layout.key},
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                # An answer to this is never empty, which anybody could say.
+                # With it the answer is never empty; an empty answer could come from any server.
                 ReturnConsumedCapacity="TOTAL",
             )
         except EventonceError as error:
@@ -260,13 +259,13 @@ class Table:
 
 
 def pause(attempt: int) -> None:
-    """Wait a random part of a time that doubles: those who collided come back one by one."""
+    """Wait a random part of a doubling time, so that colliding callers come back one by one."""
     time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**attempt)))
 
 
 def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:
-    """Whether this answers every part of the request. An answer without what DynamoDB itself says
-    is a proxy's or anybody's, and proves nothing, whatever its HTTP status."""
+    """Return whether the answer covers every part of the request. Otherwise it comes from a proxy
+    or another server, and proves nothing, whatever its HTTP status."""
     holds = _ANSWER_CHECKS.get(operation)
     try:
         return holds is None or holds(asked, answer)
@@ -286,7 +285,7 @@ def _are_executed(asked: Mapping[str, Any], answer: Any) -> bool:
 
 
 def _are_read(asked: Mapping[str, Any], answer: Any) -> bool:
-    """Every key is found, or known not to be there, or left undone: each table is named in one."""
+    """Return whether each table is named in the answer: its keys are found, absent or left over."""
     named = {**answer["Responses"], **(answer.get("UnprocessedKeys") or {})}
     return all(table in named for table in asked["RequestItems"])
 

@@ -1,4 +1,4 @@
-"""The URI of a DynamoDB store: which table, and the client that reaches it."""
+"""The URI of a DynamoDB store: its table, and the client for it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from eventonce.stores.uri import Seconds, parse_uri
 
 TIMEOUT: Final = 3.0
 """Seconds for one answer: DynamoDB takes milliseconds, and a renewal that fails after this long is
-tried again well within a lease of 60 s."""
+retried well within a lease of 60 s."""
 
 CONNECT_TIMEOUT: Final = 2.0
-"""Seconds for a connection: beyond that the network is at fault."""
+"""Seconds for a connection."""
 
 ATTEMPTS: Final = 3
-"""Times a request is sent, with pauses between: twenty seconds at the worst, until the caller is
-told that the store is away."""
+"""How often a request is sent, with pauses: at most twenty seconds until the caller gets the
+error."""
 
 _HELP: Final = (
     "Write dynamodb://TABLE?region=REGION. Credentials do not belong in it: they come from the "
@@ -48,14 +48,14 @@ class Options(msgspec.Struct):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A table, its layout, and how it is reached."""
+    """A table, its layout, and the options of its client."""
 
     table: str
     layout: Layout
     options: Options
 
     def connect(self) -> Any:
-        """A client: our own where the environment says everything, botocore's elsewhere."""
+        """Return a client: our own if the environment gives all it needs, otherwise botocore's."""
         options = self.options
         access = Access(options.region or None, options.endpoint or None, options.profile or None)
         timeout = options.timeout or TIMEOUT
@@ -71,11 +71,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read(uri: str) -> Address:
-    """Take the URI apart; ConfigError if it is wrong. Nothing is opened."""
+    """Return the address in the URI; ConfigError if it is wrong. Opens nothing."""
     parts = parse_uri(uri, _HELP)
     credentials = parts.user or parts.password is not None
     if credentials or parts.path not in ("", "/") or any(port for _, port in parts.hosts):
-        raise parts.refuse("the name of a table is expected, and no user, password, port or path")
+        raise parts.refuse("it must be the name of a table, without user, password, port or path")
     options = parts.read(Options)
     table = ",".join(name for name, _ in parts.hosts)
     check_table(table)
@@ -89,48 +89,48 @@ def read(uri: str) -> Address:
 
 
 def check_table(table: str) -> None:
-    """ConfigError if no table can be called so."""
+    """Raise ConfigError for a name that no table can have."""
     if not _TABLE.fullmatch(table):
         shown = masked(f"dynamodb://{table}").removeprefix("dynamodb://")
         raise ConfigError(
-            f"{shown!r} cannot be a DynamoDB table: 3 to 255 letters, digits, "
-            f"'_', '-' and '.' were expected, as TABLE in dynamodb://TABLE?region=REGION"
+            f"{shown!r} cannot be a DynamoDB table: its name must have 3 to 255 letters, digits, "
+            f"'_', '-' and '.', as TABLE in dynamodb://TABLE?region=REGION"
         )
 
 
 def check_layout(table: str, key: str, expiry: str) -> Layout:
-    """The layout with these attributes; ConfigError if they cannot be such."""
+    """Return the layout with these attributes; ConfigError if one of them is not allowed."""
     for name in (key, expiry):
         if not _ATTRIBUTE.fullmatch(name):
             raise ConfigError(
-                f"DynamoDB table {table}: {name!r} cannot be an attribute here; letters, "
-                f"digits, - and _ were expected"
+                f"DynamoDB table {table}: {name!r} cannot be an attribute here; its name must "
+                f"have only letters, digits, - and _"
             )
         if name in OWN_ATTRIBUTES:
             raise ConfigError(
-                f"DynamoDB table {table}: the attribute {name!r} is one that eventonce "
-                f"writes itself; it needs a table with another key or expiry attribute"
+                f"DynamoDB table {table}: eventonce itself writes an attribute {name!r}; use a "
+                f"table with another key or expiry attribute"
             )
     if key == expiry:
-        raise ConfigError(f"DynamoDB table {table}: key and expiry are both {key!r}")
+        raise ConfigError(f"DynamoDB table {table}: key and expiry must differ, both are {key!r}")
     return Layout(key, expiry)
 
 
 def check_client(client: Any, table: str) -> None:
-    """ConfigError if this is no client of DynamoDB's own notation."""
+    """Raise ConfigError for a client without DynamoDB's own notation of values."""
     kind = f"{type(client).__module__}.{type(client).__qualname__}"
     if hasattr(client, "batch_execute_statement"):
         if not _translates(client):
             return
-        kind = "the client of a boto3.resource, which takes and gives Python's values"
+        kind = "the client of a boto3.resource, which converts values to Python's"
     raise ConfigError(
-        f"DynamoDB table {table}: a client is needed, such as "
+        f"DynamoDB table {table}: the client must be like "
         f'boto3.client("dynamodb"), and this is {kind}'
     )
 
 
 def _translates(client: Any) -> bool:
-    """Whether this client changes requests before it sends them."""
+    """Return whether this client changes requests before it sends them."""
     item = {"key": {"S": "value"}}
     client.meta.events.emit(
         "before-parameter-build.dynamodb.PutItem",
@@ -142,7 +142,7 @@ def _translates(client: Any) -> bool:
 
 
 def table_ref(client: Any, table: str, layout: Layout, profile: str = "") -> TableRef:
-    """The table as errors name it."""
+    """Return the name of the table in errors."""
     endpoint = urlsplit(str(client.meta.endpoint_url))
     host = endpoint.netloc.rpartition("@")[2]
     amazons = host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))

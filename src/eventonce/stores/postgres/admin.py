@@ -1,4 +1,4 @@
-"""The schema: made, brought up to date and looked over by explicit commands, never by the way."""
+"""The schema: created, migrated and checked by explicit commands only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eventonce.stores.postgres.errors import command, missing, older
 from eventonce.stores.postgres.uri import SCHEMA, Address
 
 FORMAT: Final = 1
-"""The format that this release works with; rises only when an older release could no longer."""
+"""The format that this release works with; rises only if older releases could not work with it."""
 
 STEP: Final = 1
-"""The additions to the format that this release needs; more of them do not disturb it."""
+"""The number of additions to the format that this release needs; later additions do no harm."""
 
 MIGRATIONS: Mapping[int, str] = {}
-"""From each older step, the statements that lead to the next one. Step 1 is the first."""
+"""The statements that lead from each older step to the next one. Step 1 is the first."""
 
 OLDEST: Final = 130_000
 """PostgreSQL 13, as the server numbers itself; the tests run on 15 and 18."""
@@ -35,10 +35,10 @@ RIGHTS: Final = {
     "letters": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "sweeps": ("SELECT", "UPDATE"),
 }
-"""The rights on the tables that the work needs."""
+"""The rights on tables that the store needs."""
 
 FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
-"""The functions that this release calls; everyone may, unless somebody changed that."""
+"""The functions that this release calls; by default everyone may call them."""
 
 _WOULD: Final = "-- would run, in one transaction:"
 _MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
@@ -65,14 +65,14 @@ _MAY_CALL: Final = b"""
 """
 
 _LOCK: Final = int.from_bytes(b"EvOn")
-"""The advisory lock of whoever makes or changes a schema."""
+"""The advisory lock under which a schema is created or changed."""
 
 Connection = psycopg.Connection[Any]
 
 
 def create(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
-    """Make the schema; answers the statements, none if it is there already. A dry run's are told
-    apart by a comment before them, so that they can still be given to psql."""
+    """Create the schema; return the statements, none if it exists. Those of a dry run follow a
+    comment, so that they can be given to psql."""
     with connection.transaction():
         found = _found(connection, address, alone=not dry_run)
         if found is not None:
@@ -83,14 +83,14 @@ def create(connection: Connection, address: Address, *, dry_run: bool) -> list[s
             statement
             for script in _SCRIPTS
             for statement in _statements(_read(script), address)
-            # Even where it is there, `IF NOT EXISTS` asks for the permission to make one.
+            # `IF NOT EXISTS` needs the permission to create a schema even if it exists.
             if not (statement.startswith("CREATE SCHEMA") and _exists(connection, address))
         ]
         return _run(connection, statements, dry_run=dry_run)
 
 
 def migrate(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
-    """Bring the schema up to date; answers the statements, none if it is."""
+    """Migrate the schema; return the statements, none if it is up to date."""
     with connection.transaction():
         found = _found(connection, address, alone=not dry_run)
         if found is None:
@@ -108,7 +108,7 @@ def migrate(connection: Connection, address: Address, *, dry_run: bool) -> list[
 
 
 def check(connection: Connection, address: Address) -> list[Finding]:
-    """Look whether this user can work here."""
+    """Check whether this user can work with this schema."""
     version = connection.info.server_version
     number = f"{version // 10_000}.{version % 10_000}"
     new_enough = Finding(
@@ -138,7 +138,7 @@ def _up_to_date(connection: Connection, address: Address) -> Finding:
     try:
         found = _found(connection, address)
     except StoreMismatch as error:
-        return Finding("the format is ours", str(error))
+        return Finding("the format is known", str(error))
     if found is None:
         return _missing(address)
     what = f"schema {address.schema} has format {FORMAT}, step {found}"
@@ -146,7 +146,7 @@ def _up_to_date(connection: Connection, address: Address) -> Finding:
 
 
 def diagnose(connection: Connection, address: Address) -> str:
-    """Why a function or table of ours was not found."""
+    """Return why a function or a table of eventonce was not found."""
     try:
         found = _found(connection, address)
     except StoreMismatch as error:
@@ -157,13 +157,13 @@ def diagnose(connection: Connection, address: Address) -> str:
         return older(address, found, STEP)
     return (
         f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
-        f"that belongs to it. Restore it, or drop it and create it again. The fault is named by: "
-        f"{command(address, 'check')}"
+        f"of its tables and functions. Restore it, or drop it and create it again. To see what is "
+        f"missing: {command(address, 'check')}"
     )
 
 
 def _found(connection: Connection, address: Address, *, alone: bool = False) -> int | None:
-    """The step of the schema that is there, None if there is none of ours."""
+    """Return the step of the schema; None if there are no tables of eventonce."""
     if alone:
         _one(connection, "SELECT pg_advisory_xact_lock(%s)", _LOCK)
     table = f"{address.quoted}.formats"
@@ -183,7 +183,7 @@ def _found(connection: Connection, address: Address, *, alone: bool = False) -> 
 
 
 def _allowed(connection: Connection, address: Address) -> Finding:
-    """Asked of the catalogues, which everyone may read."""
+    """Return the finding about rights, from the catalogues, which everyone may read."""
     schema, quoted = address.schema, address.quoted
     lacking = []
     if not _one(connection, "SELECT has_schema_privilege(%s, 'USAGE')", schema):
@@ -198,7 +198,7 @@ def _allowed(connection: Connection, address: Address) -> Finding:
     lacking += [f"EXECUTE ON FUNCTION {quoted}.{function}" for (function,) in uncallable]
     user = _one(connection, "SELECT quote_ident(current_user)") if lacking else ""
     fix = "; ".join(f"GRANT {right} TO {user}" for right in lacking)
-    return Finding("this user may do what the work needs", fix)
+    return Finding("this user has the rights that the store needs", fix)
 
 
 def _whole(connection: Connection, address: Address) -> Finding:
@@ -236,8 +236,8 @@ def _read(script: str) -> str:
 
 
 def _statements(script: str, address: Address) -> Iterator[str]:
-    """The statements one by one: a statement ends with the line that ends in `;`, outside of a
-    function's body."""
+    """Yield the statements of a script: a statement ends with a line that ends in `;`, outside of
+    a function's body."""
     statement: list[str] = []
     within = False
     for line in _NAME.sub(address.quoted, script).splitlines():

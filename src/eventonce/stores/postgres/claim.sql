@@ -1,19 +1,19 @@
--- The law of `ledger.judge`, for a batch. Answers one row a claim, in no particular order.
+-- The law of `ledger.judge`, for a batch. Returns one row a claim, in no particular order.
 --
--- 1. A glance: which keys are new, and which rows may have to be written.
--- 2. New keys are inserted; of two who insert the same key, the second waits for the first.
+-- 1. A first read finds the keys that are new, and the rows that may have to be written.
+-- 2. New keys are inserted; of two calls that insert the same key, the second waits for the first.
 -- 3. Rows that may have to be written are locked, in the order of their keys.
--- 4. The clock is read, what is there is judged, and the judgement written.
+-- 4. The clock is read, the records are judged, and the changes written.
 --
--- No deadlock: whoever waits in step 2 holds nothing but keys it inserted, all lower than the one
--- it waits for; whoever waits in step 3 waits for a row that others can see, holding rows that are
--- lower, and nobody who waits in step 2 holds such a row; and in step 4 nobody waits.
+-- No deadlock: a call that waits in step 2 holds only keys that it inserted, all lower than the key
+-- that it waits for. A call that waits in step 3 waits for a committed row and holds lower rows,
+-- and no call that waits in step 2 holds such a row. No call waits in step 4.
 --
--- A verdict that writes nothing needs no lock: it holds of the committed record at this instant.
--- So a row that is locked by a handler's own transaction is not waited for while its lease lasts,
--- but is busy; afterwards it is waited for as long as `lock_timeout` says, for most locks are held
--- for the instant of another batch. When that is over the caller asks again with `patient` false:
--- rows still locked are then busy for a second, and hold up nobody else's claim.
+-- A verdict that writes nothing needs no lock: it is about the committed record at this instant. So
+-- a row locked by a handler's own transaction is busy while its lease lasts, without a wait. After
+-- that the call waits up to `lock_timeout`, because most locks are held by another batch for a
+-- short time. Then the caller asks again with `patient` false: rows still locked are busy for a
+-- second, and delay no other claim.
 
 CREATE FUNCTION eventonce.clock_1(instant bigint) RETURNS bigint
 LANGUAGE sql VOLATILE AS $$
@@ -35,8 +35,8 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '500ms'
-SET plan_cache_mode = force_generic_plan -- planning anew each time costs more than all the rest
-SET enable_seqscan = off -- a plan made while the table was small is kept when it is large
+SET plan_cache_mode = force_generic_plan -- a new plan for each call costs more than the call
+SET enable_seqscan = off -- a plan made for a small table is kept when the table is large
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -44,7 +44,7 @@ DECLARE
     newer_wait_leases CONSTANT bigint := 3; -- ledger.NEWER_WAIT_LEASES
     kept_digests CONSTANT integer := 16; -- ledger.KEPT_DIGESTS
     longest_lease CONSTANT bigint := 900000; -- ledger.LONGEST_LEASE
-    pause CONSTANT bigint := 1000; -- until asking again for a locked row may help
+    pause CONSTANT bigint := 1000; -- until a new claim on a locked row may help
     moment bigint := eventonce.clock_1(instant);
     fresh eventonce.asked_1[];
     won bytea[];
@@ -52,8 +52,8 @@ DECLARE
     loud bytea[];
     locked bytea[] := '{}';
 BEGIN
-    -- Loud are all but those that are plain to be held, or to be copies of what is done. Where the
-    -- glance is wrong, because a row changes before it is judged, its claim is busy for a second.
+    -- `loud` are all rows that may be written: not those that are clearly held, or done. If a row
+    -- changes between this read and its judgement, its claim is busy for a second.
     SELECT
         array_agg(a) FILTER (WHERE r.key IS NULL AND NOT a.peek),
         array_agg(a) FILTER (WHERE r.key IS NOT NULL OR a.peek),
@@ -126,7 +126,7 @@ BEGIN
     moment := eventonce.clock_1(instant);
 
     RETURN QUERY
-    WITH seen AS ( -- the claim, and beside it the record as the law has it
+    WITH seen AS ( -- the claim, and the record with its defaults
         SELECT
             a.*,
             coalesce(moment < r.expires OR moment < r.held_until, false) AS lives,
@@ -147,9 +147,9 @@ BEGIN
             coalesce(r.dirty, false) AS r_dirty,
             coalesce(r.alone, false) AS r_alone,
             coalesce(r.spared, 0) AS r_spared,
-            -- A lease that ends too far ahead was granted by a clock that was set back since.
+            -- A lease that ends too far ahead was granted before the clock was set back.
             least(coalesce(r.held_until, 0), moment + greatest(a.lease, longest_lease)) AS cut_down,
-            -- A run that was not settled ended with its process; it counts only if it was alone.
+            -- A run that was not settled ended with its process; it counts only if it ran alone.
             coalesce(r.nonce, 0) <> 0 AS crashed,
             coalesce(r.spared, 0)
             + (coalesce(r.nonce, 0) <> 0 AND NOT coalesce(r.alone, false))::integer AS used_spared,
@@ -206,7 +206,7 @@ BEGIN
             j.law IN ('anew', 'again') AS grants,
             -- A granted fact, and any key whose record expired, begins with an empty record.
             j.law = 'anew' OR j.law = 'again' AND j."order" IS NULL AS blank,
-            -- At a tie the record speaks of the version completed last, and of no other.
+            -- At a tie the record describes only the version completed last.
             j."order" IS NULL OR j.digest = j.r_digests[cardinality(j.r_digests)] AS latest,
             NOT j.peek AND (
                 j.law IN ('anew', 'again', 'bury', 'unchanged')
@@ -233,7 +233,7 @@ BEGIN
                 WHEN j.redrive OR j."order" IS NOT NULL AND j.this_version IS NOT TRUE THEN 0
                 ELSE j.used_spared
             END AS n_spared,
-            -- A new version is not suspected of what ended the process of another.
+            -- The crash of a run does not count against a new version.
             j.law = 'again' AND j.crashed AND (j."order" IS NULL OR j.this_version) AS n_suspect,
             coalesce(j.key = ANY (locked), false) AS ours
         FROM judged AS j
@@ -303,8 +303,8 @@ BEGIN
             dead = nullif(excluded.dead, '{}'),
             result = excluded.result
     )
-    -- What could not be written was not decided: such a row says busy and nothing else. A token
-    -- or an attempt in it would be another run's.
+    -- A verdict that could not be written is replaced by busy, without token and attempt: these
+    -- would belong to another run.
     SELECT
         d.key, 'busy', NULL::bigint, NULL::integer,
         greatest(d.cut_down - moment, pause),

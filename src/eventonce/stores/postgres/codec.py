@@ -1,7 +1,7 @@
-"""Claims and settlements as PostgreSQL reads them, and its rows as we do.
+"""Claims and settlements as PostgreSQL reads them, and its rows as records and verdicts.
 
-A batch travels as one array of composite values, written as text: one parameter to parse however
-many fields a claim has, and less work for client and server than an array for each field.
+A batch is one array of composite values, written as text: one parameter to parse for all fields of
+all claims, and less work for client and server than an array for each field.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ B = TypeVar("B")
 Row = tuple[Any, ...]
 
 PART: Final = 500
-"""Claims or settlements in one statement. In the functions each row is looked up among the batch's
-other keys, so their time grows with its square: measured on existing rows, a claim takes 64 µs in
+"""The most claims or settlements in one statement. The functions look each row up among the keys of
+the batch, so their time grows with its square: measured on existing rows, a claim takes 64 µs in
 parts of 250, 75 in parts of 500, 123 of 1,000 and 320 of 4,000. Smaller parts wait for the disk
 more often."""
 
 _BYTES: Final = '\\"\\\\\\\\x'
-"""Begins a bytea within a composite within an array: each of the two takes away its backslashes."""
+"""The start of a bytea in a composite in an array: each of the two removes its backslashes."""
 
 
 def asked(claims: Sequence[Claim]) -> str:
-    """The claims as an array of `asked_1`."""
+    """Return the claims as an array of `asked_1`."""
     b, e = _BYTES, '\\"'
     return ",".join(
         [
@@ -48,7 +48,7 @@ def asked(claims: Sequence[Claim]) -> str:
 
 
 def ended(settlements: Sequence[Settlement]) -> str:
-    """The settlements as an array of `ended_1`."""
+    """Return the settlements as an array of `ended_1`."""
     b, e = _BYTES, '\\"'
     return ",".join(
         [
@@ -69,11 +69,11 @@ def by_parts(
     now: int | None,
     failed: Callable[[StoreUnavailable], B] | None = None,
 ) -> list[B]:
-    """Call for the whole batch, or for one part after the other where it is long or a key comes
-    again in it: one statement cannot write a row twice.
+    """Call for the whole batch; or part by part if it is long or has a key twice, because one
+    statement cannot write a row twice.
 
-    If a later part fails, `failed` answers for it and those after it, which would cost a time-out
-    each; the answers before it would otherwise be lost.
+    If a later part fails, `failed` answers for it and for all parts after it, which would cost a
+    time-out each; the answers before it are kept.
     """
     if not batch:
         return []
@@ -92,7 +92,7 @@ def by_parts(
 
 
 def _parts(keys: Sequence[bytes]) -> Iterator[list[int]]:
-    """The places of these keys in bounded parts, the first of each key before the second."""
+    """Yield the places of the keys in limited parts; the second place of a key comes later."""
     rounds: list[list[int]] = []
     times: dict[bytes, int] = {}
     for place, key in enumerate(keys):
@@ -107,7 +107,7 @@ def _parts(keys: Sequence[bytes]) -> Iterator[list[int]]:
 
 
 class _Text(Loader):
-    """Text of ours, which is ASCII, or a name in the catalogues, which is compared with ours."""
+    """Our own text, which is ASCII, or a name in the catalogues, which is compared with ours."""
 
     format = Format.BINARY
 
@@ -116,17 +116,17 @@ class _Text(Loader):
 
 
 def rows(connection: psycopg.Connection[Any], query: bytes, *args: object) -> list[Row]:
-    """The rows of one statement, in binary, for numbers and bytes then need no parsing."""
+    """Return the rows of one statement, in binary: numbers and bytes then need no parsing."""
     cursor = connection.cursor(binary=True, row_factory=tuple_row)
     if connection.info.encoding == "ascii":
-        # SQL_ASCII: psycopg then hands text over as bytes, and a pool's encoding is its owner's.
+        # SQL_ASCII: psycopg then returns text as bytes, and a pool's encoding is its owner's.
         cursor.adapters.register_loader("text", _Text)
-    # Never prepared: behind PgBouncer the next statement may meet another server.
+        # Never prepared: behind PgBouncer the next statement may run on another server.
     return cursor.execute(query, args, prepare=False).fetchall()
 
 
 def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
-    """The verdicts in the order of the claims."""
+    """Return the verdicts in the order of the claims."""
     answers = {
         key: Verdict(
             kind,
@@ -145,7 +145,7 @@ def verdicts(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
 
 
 def answers(settlements: Sequence[Settlement], rows: Sequence[Row]) -> list[SettleResult | None]:
-    """The answers in the order of the settlements, None where the row was locked."""
+    """Return the answers in the order of the settlements; None if the row was locked."""
     kept: dict[bytes, SettleResult | None] = {
         key: None if answer == "locked" else answer for key, answer in rows
     }
@@ -153,7 +153,7 @@ def answers(settlements: Sequence[Settlement], rows: Sequence[Row]) -> list[Sett
 
 
 def record(row: Row) -> Record:
-    """The record of a row of `show`."""
+    """Return the record of a row of `show`."""
     token, attempt, nonce, held_until, expires, done, by, result, digests, dead, *state = row
     order, at, tried, trying, dirty, alone, spared = state
     return Record(
@@ -182,7 +182,7 @@ NAMES: Final = b"names"
 
 
 def letter_row(letter: Letter) -> Row:
-    """The dead letter as a row."""
+    """Return the dead letter as a row."""
     return (
         *map(text, (letter.id, letter.consumer, letter.status, letter.reason, letter.rule)),
         letter.key,
@@ -193,26 +193,26 @@ def letter_row(letter: Letter) -> Row:
 
 
 def letter(row: Row) -> Letter:
-    """The dead letter of a row."""
+    """Return the dead letter of a row."""
     texts: Iterator[Any] = map(read_text, row[:5])
     return Letter(*texts, *row[5:])
 
 
 def text(string: str) -> bytes:
-    """Text as bytes, of every string there is: half a surrogate pair too."""
+    """Return any string as bytes, half a surrogate pair too."""
     return string.encode("utf-8", "surrogatepass")
 
 
 def read_text(column: bytes) -> str:
-    """The string that `text` made these bytes of."""
+    """Return the string of bytes that `text` made."""
     return column.decode("utf-8", "surrogatepass")
 
 
 def unfit(claim: Claim) -> StoreError | None:
-    """The reason why no row can hold this claim, None if one can."""
+    """Return the error if no row can hold this claim, otherwise None."""
     for field in ("nonce", "lease", "remember", "attempts", "order", "at", "unchanged_within"):
         value = getattr(claim, field)
         limit = MAX_ORDER if field != "attempts" else 2**31 - 1
         if value is not None and abs(value) > limit:
-            return StoreError(f"a claim's {field} is {value}, the store holds up to {limit}")
+            return StoreError(f"a claim's {field} is {value}; it must be at most {limit}")
     return None

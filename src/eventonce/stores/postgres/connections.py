@@ -1,7 +1,7 @@
-"""Connections to the server: taken for one call or one transaction, and kept for the next.
+"""Connections to the server: taken for one call or one transaction, then kept for the next.
 
 `OwnPool` has no threads: it works in a Lambda that is frozen and after a fork, and a call that
-cannot connect is told why at once. `ExternalPool` is a psycopg pool that the caller brings.
+cannot connect raises the reason at once. `ExternalPool` is the caller's own psycopg pool.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 End = Callable[[BaseException | None], object]
-"""Ends a transaction: commits it, or rolls it back for this error."""
+"""A function that ends a transaction: it commits, or rolls back if there is an error."""
 
 MARK: Final = "SET LOCAL eventonce_run.transaction = 'open'"
-"""Lasts as long as the transaction: whoever ends it and begins another is without the mark."""
+"""The mark lasts as long as the transaction: after a COMMIT and a new BEGIN it is missing."""
 
 BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {MARK}"
-"""In one round trip. A renewal changes the row while the handler's transaction is open, which any
-higher level would hold against it."""
+"""Begins a transaction in one round trip. A renewal changes the row while the handler's transaction
+is open: with a higher isolation level the settlement would then fail."""
 
 TRANSACTION_WAIT: Final = 60.0
-"""Seconds a handler waits for its transaction behind others': as long as the default lease, for by
-then its run is another's."""
+"""Seconds that a handler waits for a connection: as long as the default lease, because after it
+another run may have the event."""
 
 MAX_IDLE: Final = 60.0
-"""Seconds after which an unused connection is not used again: firewalls forget quiet ones, some
-after a few minutes, and a call would then wait for an answer that never comes."""
+"""Seconds after which an unused connection is closed: firewalls drop idle connections, some after a
+few minutes, and a call would then wait for an answer that never comes."""
 
 RETRIES: Final = 8
-"""Tries of a call that the server rolled back for another's sake: each time one of the two goes
-on."""
+"""Retries of a call that the server rolled back because of another transaction: each time one of
+the two continues."""
 
 RENEWALS: Final = 2
-"""Tries of a call whose connection turned out to be dead: the next one may have died with it."""
+"""Retries of a call whose connection was dead: the next idle connection may be dead too."""
 
 RETRY_PAUSE: Final = 0.01
-"""Seconds before the first of them, at most, and twice as many before each further one: at once it
-would meet the same other again, where that one is held up."""
+"""The most seconds before the first of these retries; doubled before each further one: an immediate
+retry would meet the same transaction again, if that one has to wait."""
 
 ROLLED_BACK: Final = frozenset(("40001", "40P01"))
-"""A serialization failure, where the role's default isolation is higher than ours, and a deadlock
-with somebody else's locks."""
+"""A serialization failure, if the role's default isolation is higher than ours, and a deadlock with
+another application's locks."""
 
 ENDED_CODES: Final = ("08", "57P", "25006")
-"""Errors after which the server has closed the connection, or is about to; or has become a replica,
-and another one takes the writes now."""
+"""Errors after which the server has closed the connection or will close it, or has become a
+replica: then another server takes the writes."""
 
 
 class _Local(msgspec.Struct, eq=False):
@@ -83,23 +83,23 @@ class _Local(msgspec.Struct, eq=False):
 
 
 class OwnPool:
-    """Up to so many connections to one address, in each process that uses the store."""
+    """A limited number of connections to one address, in each process that uses the store."""
 
     def __init__(self, address: Address, limit: int, wait: float) -> None:
         self.address = address
         self._limit = limit
         self._wait = wait
-        # By process: a connection or lock copied by a fork belongs to the parent, and is not
-        # touched in the child, not even to close it.
+        # By process: a connection or a lock copied by a fork belongs to the parent. The child does
+        # not touch it, not even to close it.
         self._processes: dict[int, _Local] = {}
 
     def take(self) -> tuple[GuardedConnection, bool]:
-        """A connection, and whether it was used before."""
+        """Return a connection, and whether it was used before."""
         local = self._local()
         if not local.free.acquire(timeout=self._wait):
             raise StoreUnavailable(
                 f"{self.address.shown}: all {self._limit} connections have been in use for longer "
-                f"than {self._wait:g} s. Allow more of them (?connections=, or ?transactions= for "
+                f"than {self._wait:g} s. Allow more (?connections=, or ?transactions= for "
                 f"handlers that write through job.connection), or look for what holds them."
             )
         try:
@@ -113,12 +113,12 @@ class OwnPool:
         return connection, kept
 
     def begin(self, connection: Connection) -> End:
-        """Begin a transaction; answers how it is ended."""
+        """Begin a transaction; return the function that ends it."""
         connection.execute(BEGIN)
         return lambda error: connection.execute("COMMIT" if error is None else "ROLLBACK")
 
     def give_back(self, connection: Connection) -> None:
-        """Keep it for the next caller, unless it is of no more use."""
+        """Keep the connection for the next caller, unless it cannot be used again."""
         assert isinstance(connection, GuardedConnection)
         local = self._local()
         unusable = connection.given_up or local.closed
@@ -132,14 +132,14 @@ class OwnPool:
         local.free.release()
 
     def drop_idle(self) -> None:
-        """Close what is not in use."""
+        """Close the idle connections."""
         idle = self._local().idle
         with suppress(IndexError):
             while True:
                 idle.popleft()[1].close()
 
     def close(self) -> None:
-        """Close what is not in use; what is in use is closed when it comes back."""
+        """Close the idle connections; others are closed when they are given back."""
         self._local().closed = True
         self.drop_idle()
 
@@ -164,8 +164,8 @@ class OwnPool:
                     f"{self.address.shown}: there is no password for a new connection: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        # A prepared statement would outlive its transaction, and PgBouncer gives the next one
-        # another server.
+        # A prepared statement outlives its transaction, and with PgBouncer the next transaction may
+        # run on another server.
         return GuardedConnection.connect(autocommit=True, prepare_threshold=None, **parameters)
 
     def _local(self) -> _Local:
@@ -178,9 +178,9 @@ class OwnPool:
 
 
 class ExternalPool:
-    """The caller's psycopg pool, which is the caller's to close.
+    """The caller's psycopg pool; the caller closes it.
 
-    How long to wait, for a connection or an answer, is what the caller's pool and connections say.
+    The time-outs for connections and answers are those of the pool and its connections.
     """
 
     def __init__(self, pool: ConnectionPool[Any]) -> None:
@@ -188,18 +188,18 @@ class ExternalPool:
         self._pid = os.getpid()
 
     def take(self) -> tuple[Connection, bool]:
-        """A connection, which may have been used before."""
+        """Return a connection, which may have been used before."""
         if os.getpid() != self._pid:
             raise ConfigError(
                 "PostgresStore: this process was forked after its psycopg pool was made, and a "
-                "pool does not survive that. Make pool and store in each process, or give the "
-                "store a postgresql:// URI: it then opens connections of its own after a fork."
+                "pool does not survive a fork. Make pool and store in each process, or give the "
+                "store a postgresql:// URI: it then opens its own connections after a fork."
             )
         return self._pool.getconn(), True
 
     def begin(self, connection: Connection) -> End:
-        """Begin a transaction; answers how it is ended. In psycopg's own block, for it refuses
-        `commit()` and `rollback()` inside of one."""
+        """Begin a transaction; return the function that ends it. psycopg's own block is used
+        because psycopg refuses `commit()` and `rollback()` inside it."""
         with ExitStack() as opening:
             opening.enter_context(connection.transaction())
             connection.execute(MARK)
@@ -207,21 +207,21 @@ class ExternalPool:
         return lambda error: block.__exit__(type(error) if error else None, error, None)
 
     def give_back(self, connection: Connection) -> None:
-        """Give the connection back as it was; the pool replaces a closed one."""
+        """Give the connection back; the pool replaces a closed one."""
         self._pool.putconn(connection)
 
     def drop_idle(self) -> None:
-        """Let the pool throw out the connections that are dead."""
+        """Let the pool close the connections that are dead."""
         self._pool.check()
 
     def close(self) -> None:
-        """Nothing: the pool is the caller's."""
+        """Do nothing: the caller closes the pool."""
 
 
 class Connections:
     """The connections of a store to its server; errors of the driver become errors of eventonce.
 
-    Two pools: connections that handlers hold must not keep leases from being renewed.
+    Two pools, so that connections held by handlers do not delay the renewal of leases.
     """
 
     def __init__(
@@ -231,22 +231,22 @@ class Connections:
         handlers: OwnPool | ExternalPool,
         diagnose: Callable[[Connection, Address], str],
     ) -> None:
-        """`diagnose` tells why a function or table of ours was not found."""
+        """`diagnose` returns why a function or table of eventonce was not found."""
         self.address = address
         self.work = work
         self.handlers = handlers
         self._diagnose = diagnose
         self.proven = False
-        """Whether the server has answered: what it refuses later is an outage, and no mistake."""
+        """Whether the server has answered: a later refusal is an outage, not a wrong setting."""
         self._closed = False
 
     def ask(self, query: bytes, *args: object) -> list[Row]:
-        """The rows this statement answers. May be sent twice, so let it be one that bears it."""
+        """Return the rows of this statement. It may be sent twice, so it must be idempotent."""
         return self.do(lambda connection: rows(connection, query, *args))
 
     def do(self, work: Callable[[Connection], T]) -> T:
-        """Do this with a connection, in autocommit mode. It may be done again: on another one if a
-        kept connection turns out to be dead, and after the server rolled it back for another."""
+        """Call `work` with a connection in autocommit mode. It may be called again: on another
+        connection if a kept one is dead, and after a rollback because of another transaction."""
         self._still_open()
         try:
             _, answer = self._tried(self.work, work)
@@ -261,8 +261,8 @@ class Connections:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection for a handler, in a transaction that commits with the block, and is rolled
-        back if the block raises."""
+        """Open a transaction on a connection for a handler; it commits at the end of the block, and
+        rolls back if the block raises."""
         self._still_open()
         with self.explaining():
             connection, end = self._tried(self.handlers, self.handlers.begin, hold=True)
@@ -273,8 +273,8 @@ class Connections:
         except BaseException as error:
             with suppress(StoreError), self.ours(connection):
                 if under_way(connection):
-                    # Nothing can be sent through it, a ROLLBACK neither: the server ends it all.
-                    # Without the cancelling its locks would last as long as the statement does.
+                    # The connection cannot send a ROLLBACK now, so it is closed. Without the
+                    # cancel, the server would hold the locks until the statement ends.
                     connection.cancel_safe(timeout=self.address.timeout)
                     connection.close()
                 else:
@@ -290,7 +290,7 @@ class Connections:
     def _tried(
         self, pool: OwnPool | ExternalPool, work: Callable[[Connection], T], *, hold: bool = False
     ) -> tuple[Connection, T]:
-        """Do this with a connection, again where that helps; with `hold` it is not given back."""
+        """Call `work` with a connection, with retries; with `hold`, do not give it back."""
         conflicts = dead = 0
         while True:
             connection, kept = pool.take()
@@ -301,7 +301,7 @@ class Connections:
             except psycopg.Error as error:
                 if error.sqlstate in ROLLED_BACK and conflicts < RETRIES:
                     conflicts += 1
-                    # A random time, for those who met would otherwise meet again.
+                    # A random time, so that the same two transactions do not collide again.
                     pause = random.uniform(0, RETRY_PAUSE * 2 ** (conflicts - 1))
                 elif self._is_dead(connection, error) and kept and dead < RENEWALS:
                     dead += 1
@@ -319,8 +319,8 @@ class Connections:
 
     @contextmanager
     def ours(self, connection: Connection) -> Iterator[None]:
-        """Statements of the store's in a handler's transaction: these have to be answered in time,
-        and their errors are explained."""
+        """Run statements of the store in a handler's transaction: with the store's time-out, and
+        with explained errors."""
         _lend(connection, to_handler=False)
         try:
             with self.explaining():
@@ -330,20 +330,20 @@ class Connections:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """The driver's errors as ours."""
+        """Raise errors of the driver as ours."""
         try:
             yield
         except psycopg.Error as error:
             raise explain(error, self.address, proven=self.proven) from error
 
     def close(self) -> None:
-        """Let go of the connections; of none that the caller gave."""
+        """Close the store's own connections; an external pool stays open."""
         self._closed = True
         self.work.close()
         self.handlers.close()
 
     def _is_dead(self, connection: Connection, error: psycopg.Error) -> bool:
-        """Whether the connection is dead, and not the server: a new one is then worth a try."""
+        """Return whether only the connection is dead, not the server: then a retry helps."""
         silent = isinstance(error, NoAnswer)
         lost = connection.closed or silent or (error.sqlstate or "").startswith(ENDED_CODES)
         if lost and isinstance(connection, GuardedConnection):
@@ -354,14 +354,14 @@ class Connections:
 
     def _give_back(self, pool: OwnPool | ExternalPool, connection: Connection) -> None:
         if isinstance(connection, GuardedConnection) and (connection.given_up or connection.broken):
-            # The idle ones have most likely died with it: each would cost its caller a time-out.
+            # The idle connections are probably dead too: each would cost a time-out.
             self.work.drop_idle()
             self.handlers.drop_idle()
         pool.give_back(connection)
 
     def _still_open(self) -> None:
         if self._closed:
-            raise StoreError(f"{self.address.shown}: this store was closed; open another")
+            raise StoreError(f"{self.address.shown}: this store is closed; open another")
 
 
 def _lend(connection: Connection, *, to_handler: bool) -> None:
@@ -370,7 +370,7 @@ def _lend(connection: Connection, *, to_handler: bool) -> None:
 
 
 def _committed(connection: Connection, work: Callable[[Connection], T]) -> T:
-    """Make a call as a transaction of one statement: begun, done and committed in one round
+    """Call `work` in autocommit mode: one statement is begun, done and committed in one round
     trip."""
     if connection.autocommit:
         return work(connection)

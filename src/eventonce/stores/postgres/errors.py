@@ -1,4 +1,4 @@
-"""The driver's errors as ours: what is wrong, where, and what to do."""
+"""Errors of the driver as errors of eventonce: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REFUSED: Final = {
     "session is read-only": "25006",
     "session is not read-only": "25006",
 }
-"""The words about a refused connection: libpq hands on the words alone, not the code."""
+"""The words of a refused connection and its code: libpq returns only the words."""
 
 SETTINGS: Final = (
     "bad value",
@@ -53,23 +53,23 @@ SETTINGS: Final = (
     "unknown ca",
     "unrecognized configuration parameter",
 )
-"""The words about options that no waiting will mend, in errors that have no code."""
+"""The words of wrong options, which do not change by waiting, in errors without a code."""
 
 UNKNOWN: Final = frozenset(("42883", "42P01", "3F000", "42704", "42703"))
-"""A function, table, schema, type or column that is not there."""
+"""The codes of an unknown function, table, schema, type or column."""
 
 ABSENT: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000"))
-"""The objects that `... does not exist` may be about."""
+"""The objects that `... does not exist` can be about."""
 
 
 def explain(error: psycopg.Error, address: Address, *, proven: bool) -> EventonceError:
-    """Our error for the driver's."""
+    """Return our error for the driver's."""
     code = error.sqlstate or _refusal(str(error))
     schema, place = address.quoted, address.shown
     mistake = _mistake(code, str(error), schema)
     if mistake:
-        # Before the work begins it is a mistake of ours; later the world has changed, perhaps back:
-        # a password is being rotated, a grant was taken away.
+        # Before the first answer it is a wrong setting. Later it may pass: for example, a password
+        # is being rotated, or a grant was revoked.
         refusal = StoreUnavailable if proven else ConfigError
         return refusal(f"{place}: {mistake}. {_said(error)}")
     match code[:2], code:
@@ -89,8 +89,8 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
             )
         case _, "53100":
             return StoreUnavailable(
-                f"{place}: the server's disk is full. Nothing of this call was written; make space "
-                f"there. `eventonce sweep` and a VACUUM free what expired. {_said(error)}"
+                f"{place}: the server's disk is full. Nothing of this call was written; free some "
+                f"space. `eventonce sweep` and a VACUUM free expired records. {_said(error)}"
             )
         case _, "55P03":
             return StoreUnavailable(
@@ -99,15 +99,15 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
             )
         case "XX", "XX001" | "XX002":
             return StoreMismatch(
-                f"{place}: the server says its data is damaged. Stop the work and restore a "
+                f"{place}: the server says its data is damaged. Stop all workers and restore a "
                 f"backup, or REINDEX TABLE {schema}.records. {_said(error)}"
             )
         case "57" | "58" | "53" | "08" | "40" | "XX", _:
-            return StoreUnavailable(f"{place}: the server is away or overloaded. {_said(error)}")
+            return StoreUnavailable(f"{place}: the server is down or overloaded. {_said(error)}")
         case _ if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
             return StoreUnavailable(
-                f"{place}: the server cannot be reached, or did not answer. Nothing is lost: what "
-                f"was asked may be asked again. {_said(error)}"
+                f"{place}: the server cannot be reached, or did not answer. Calling again is safe. "
+                f"{_said(error)}"
             )
         case _:
             return StoreError(f"{place}: {_said(error)}")
@@ -117,11 +117,11 @@ _QUOTED: Final = re.compile(r"""(["']).*?\1""")
 
 
 def _mistake(code: str, words: str, schema: str) -> str:
-    """The mistake in the set-up, empty if there is none."""
+    """Return the mistake in the settings; empty if there is none."""
     if code.startswith("28"):
         return (
-            "the server refuses this user or password. Look at the URI, at PGPASSWORD or "
-            "~/.pgpass, and at the server's pg_hba.conf"
+            "the server refuses this user or password. Check the URI, PGPASSWORD or "
+            "~/.pgpass, and the server's pg_hba.conf"
         )
     if code == "3D000":
         return "there is no such database. Create it (createdb), or name another one in the URI"
@@ -131,35 +131,35 @@ def _mistake(code: str, words: str, schema: str) -> str:
             f"{schema} TO …; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} "
             f"TO …; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO …"
         )
-    # Not in the names it quotes: a host may be called anything.
+    # Not in quoted names: a host may have any name.
     bare = _QUOTED.sub("", words)
     if not code and any(sign in bare for sign in SETTINGS):
         return (
             "an option in the URI, or in the environment (PGSSLMODE, PGSERVICE, …), is wrong, or "
-            "asks for what this server does not do"
+            "not supported by this server"
         )
     return ""
 
 
 def missing(address: Address) -> str:
-    """The advice where the schema does not exist."""
+    """Return the advice for a schema that does not exist."""
     return (
-        f"{address.shown}: there is no eventonce in schema {address.schema} of this database. "
+        f"{address.shown}: schema {address.schema} of this database has no tables of eventonce. "
         f"Create it with: {command(address, 'create')}"
     )
 
 
 def older(address: Address, found: int, wanted: int) -> str:
-    """The advice where the schema is an older release's."""
+    """Return the advice for a schema of an older release."""
     return (
         f"{address.shown}: schema {address.schema} is at step {found}, this release needs step "
-        f"{wanted}. Older releases go on working with it. Run: {command(address, 'migrate')}"
+        f"{wanted}. Older releases keep working with it. Run: {command(address, 'migrate')}"
     )
 
 
 def command(address: Address, verb: str) -> str:
-    """A command that can be typed as it stands; a password that stood in the URI is left to
-    PGPASSWORD. The address of a caller's own pool is not known here."""
+    """Return the command to type; the password of the URI is left out, for PGPASSWORD. For the
+    caller's own pool, whose address is unknown here, it is a call in Python."""
     if not address.typed:
         return f"PostgresStore(pool, schema={address.schema!r}).{verb}()"
     return f'eventonce store {verb} "{address.typed}"'
@@ -177,5 +177,5 @@ def _refusal(words: str) -> str:
 
 
 def _said(error: psycopg.Error) -> str:
-    # Not the whole of it: the context quotes our own statements.
+    # Not the whole error: its context quotes our own statements.
     return f"It said: {error.diag.message_primary or ' '.join(str(error).split())}"

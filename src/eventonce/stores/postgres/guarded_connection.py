@@ -1,4 +1,4 @@
-"""The connection that a handler writes through: the store ends its transaction, and nobody else."""
+"""The connection that a handler writes through: only the store can end its transaction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from eventonce.errors import StoreError
 T = TypeVar("T")
 
 TRANSACTION_ENDED: Final = (
-    "the transaction was ended inside its block, by a COMMIT or a ROLLBACK. Leave that to the "
-    "block's end."
+    "the transaction was ended inside its block, by a COMMIT or a ROLLBACK. The end of the block "
+    "does that."
 )
 
 
@@ -27,17 +27,17 @@ class NoAnswer(psycopg.OperationalError):
 
 
 class GuardedConnection(psycopg.Connection[Any]):
-    """A connection of the store's own: times the store's statements, so that a server which does
-    not answer is given up, and guards the transaction while a handler has it."""
+    """A connection of the store's own pool: it gives up a server that does not answer the store's
+    statements in time, and guards the transaction while a handler uses it."""
 
     timeout: float
-    """Seconds for a statement of the store's."""
+    """Seconds for a statement of the store."""
 
     lent = False
-    """Whether the statements are a handler's, which may take any time."""
+    """Whether a handler uses the connection; its statements may take any time."""
 
     given_up = False
-    """Whether its server did not answer in time, or can do no more for us."""
+    """Whether the server did not answer in time, or has ended the session."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Wait for the server; psycopg calls this for everything it does."""
@@ -63,24 +63,24 @@ class GuardedConnection(psycopg.Connection[Any]):
 
 
 class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
-    """The same session of the server for an `async def` handler, while it has the transaction.
+    """The session of a connection for an `async def` handler, while its transaction is open.
 
-    Only the handler's statements go through it: the store begins and ends the transaction through
-    the connection that it was made from.
+    Only the handler's statements use it: the store begins and ends the transaction through the
+    `outer` connection.
     """
 
     def __init__(self, outer: psycopg.Connection[Any]) -> None:
         notices = outer.pgconn.notice_handler, outer.pgconn.notify_handler
-        # A row factory asks its cursor for what both kinds of cursor have.
+        # Both kinds of cursor have what a row factory uses.
         super().__init__(outer.pgconn, cast("AsyncRowFactory[Any]", outer.row_factory))
-        # Told to the connection that lasts.
+        # Notices go to the outer connection, which outlives this one.
         self.pgconn.notice_handler, self.pgconn.notify_handler = notices
-        # The names of prepared statements are the session's.
+        # The names of prepared statements belong to the session.
         self._prepared = outer._prepared  # noqa: SLF001
         self._outer = outer
         self._waits = 0
         self._left: asyncio.Future[None] | None = None
-        """A future of an ended transaction: done when nobody awaits a statement any more."""
+        """A future, set at the end of the transaction: done when no statement is awaited."""
 
     @property
     def adapters(self) -> AdaptersMap:
@@ -99,7 +99,7 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
                 self._left.set_result(None)
 
     def end(self) -> asyncio.Future[None]:
-        """Refuse all further statements; done when nobody awaits one."""
+        """Refuse further statements; the future is done when no statement is awaited."""
         self._left = asyncio.get_running_loop().create_future()
         if not self._waits:
             self._left.set_result(None)
@@ -109,7 +109,7 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
         try:
             state = next(gen)
             while True:
-                # Woken several times a second, also where nothing is ready.
+                # psycopg continues several times a second, even if nothing is ready.
                 ready = yield state
                 self._refuse_late()
                 state = gen.send(ready)
@@ -120,8 +120,8 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
     def _refuse_late(self) -> None:
         if self._left is not None:
             raise StoreError(
-                "the transaction of this connection has ended with its handler. Await all that "
-                "writes through it before the handler returns, and ask for it anew in each run."
+                "the transaction of this connection has ended with its handler. Await all "
+                "statements before the handler returns, and get the connection again in each run."
             )
 
     async def __aenter__(self) -> NoReturn:
@@ -137,16 +137,16 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
         refuse("close()")
 
     def __del__(self, *_: Any) -> None:
-        """Nothing: the session goes on."""
+        """Do nothing: the session stays open."""
 
 
 def within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """The same question to the server; NoAnswer where it has no answer by then."""
+    """Wait for the same answer; raise NoAnswer if there is none within so many seconds."""
     end = time.monotonic() + seconds
     try:
         state = next(gen)
         while True:
-            # Falsy where nothing is ready: psycopg looks in several times a second.
+            # Falsy if nothing is ready: psycopg continues several times a second.
             ready = yield state
             if not ready and time.monotonic() >= end:
                 raise NoAnswer(f"no answer within {seconds:g} s")
@@ -157,22 +157,22 @@ def within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T
 
 
 def refuse(what: str) -> NoReturn:
-    """Say what to do instead."""
+    """Raise StoreError with the remedy."""
     raise StoreError(
-        f"{what} is refused inside a handler's transaction: what the handler writes commits "
-        f"together with the completion. For what has to be committed apart use a connection of "
-        f"your own."
+        f"{what} is refused inside a handler's transaction: all that the handler writes commits "
+        f"together with the completion. To commit something separately, use a connection of your "
+        f"own."
     )
 
 
 def refuse_outside(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Refuse a statement after the end of the transaction: it would be committed by itself."""
+    """Refuse a statement after the end of the transaction: it would commit by itself."""
     if connection.pgconn.transaction_status == TransactionStatus.IDLE:
         raise StoreError(TRANSACTION_ENDED)
 
 
 def under_way(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the connection cannot take a statement now: it would be waited for without end."""
+    """Return whether a statement is in flight: then the connection cannot take another one."""
     return (
         connection.pgconn.transaction_status == TransactionStatus.ACTIVE
         or connection.pgconn.pipeline_status != PipelineStatus.OFF

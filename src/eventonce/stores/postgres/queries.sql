@@ -1,4 +1,4 @@
--- Every statement the store sends while it works, by name; what they call stands beside this file.
+-- The statements that the store sends while it works, by name; their functions are in other files.
 
 -- name: claim
 SELECT * FROM eventonce.claim_1(%s, %s, %s)
@@ -7,7 +7,7 @@ SELECT * FROM eventonce.claim_1(%s, %s, %s)
 SELECT * FROM eventonce.settle_1(%s, %s, %s)
 
 -- name: settle_in_transaction
--- And whether this is still the transaction that the store opened.
+-- Also returns whether this is still the transaction that the store opened.
 SELECT s.*, coalesce(current_setting('eventonce_run.transaction', true) = 'open', false)
 FROM eventonce.settle_1(%s, %s, %s) AS s
 
@@ -22,8 +22,8 @@ FROM eventonce.records
 WHERE key = %s AND eventonce.clock_1(NULL) < greatest(expires, held_until)
 
 -- name: put_letters
--- In the order of their ids, so that two calls with the same letters cannot wait for each other;
--- of two letters with one id the first.
+-- In the order of ids, so that two calls with the same dead letters cannot deadlock; of two dead
+-- letters with one id the first is stored.
 INSERT INTO eventonce.letters (id, consumer, status, reason, rule, key, event, at, attempt)
 SELECT id, consumer, status, reason, rule, key, event, at, attempt
 FROM unnest(
@@ -81,7 +81,7 @@ SELECT count(*) FROM cleared
 
 -- name: names
 -- The row under the key `names` is no record: its digests are the names of the consumers, and it
--- never expires. A table of its own would be missing from older schemas, and its rights with it.
+-- never expires. A separate table would be missing in older schemas, and so would its rights.
 SELECT unnest(digests) FROM eventonce.records WHERE key = 'names'
 
 -- name: add_name
@@ -92,7 +92,7 @@ WHERE NOT r.digests @> excluded.digests
 RETURNING token
 
 -- name: stats
--- A million records are counted in a tenth of a second; of more the server's estimate will do.
+-- Counting a million records takes a tenth of a second; for more, the server's estimate is used.
 SELECT
     CASE WHEN counted < 1000000 THEN counted ELSE greatest(counted, estimated) END,
     (SELECT count(*) FROM eventonce.letters),

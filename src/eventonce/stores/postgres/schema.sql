@@ -1,15 +1,15 @@
--- The tables of format 1, and the shapes in which claims and settlements arrive. `eventonce` is
--- replaced by the schema's name where another one was chosen.
+-- The tables of format 1, and the types of claims and settlements. `eventonce` is replaced by the
+-- name of the schema if another one was chosen.
 --
 -- A later minor version only adds: columns to these tables, and functions and types under the next
 -- number (claim_2 beside claim_1), so that two releases work side by side. No statement of this
--- release writes a whole row, so it keeps what it does not know. What stands in an added column
--- must say which token it belongs to, for an expired key begins anew in the same row.
+-- release writes a whole row, so it keeps columns that it does not know. An added column must say
+-- which token its value belongs to, because an expired key begins anew in the same row.
 
 CREATE SCHEMA IF NOT EXISTS eventonce;
 
--- Which format, and how many additions to it, are here: `format` rises when older releases can no
--- longer work, `step` with every addition.
+-- The format and the steps (additions) of this schema: `format` rises when older releases can no
+-- longer work with it, `step` with every addition.
 CREATE TABLE eventonce.formats (
     format integer NOT NULL,
     step integer NOT NULL,
@@ -17,9 +17,9 @@ CREATE TABLE eventonce.formats (
     PRIMARY KEY (format, step)
 );
 
--- One row a key. Where the law's record has nothing (0, empty, false) the row has NULL, which takes
--- no space. There is no index but the key's: an update then touches no index at all as long as the
--- row's page has room for both versions, which is what the fillfactor leaves.
+-- One row a key. Empty values of a record (0, empty, false) are NULL, which takes no space. The key
+-- has the only index: an update changes no index as long as the page has room for both versions of
+-- the row; the fillfactor leaves that room.
 CREATE TABLE eventonce.records (
     token bigint NOT NULL,
     expires bigint NOT NULL,
@@ -41,8 +41,8 @@ CREATE TABLE eventonce.records (
     result bytea
 ) WITH (fillfactor = 55, autovacuum_vacuum_scale_factor = 0.05);
 
--- Text as UTF-8 bytes: an error message may hold what a text column refuses, and a letter that
--- cannot be kept is an event that never ends. `convert_from(reason, 'UTF8')` shows it.
+-- Text as UTF-8 bytes: an error message may contain characters that a text column refuses, and an
+-- event whose dead letter cannot be stored never ends. `convert_from(reason, 'UTF8')` shows it.
 CREATE TABLE eventonce.letters (
     id bytea PRIMARY KEY,
     consumer bytea NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE eventonce.letters (
 
 CREATE INDEX letters_by_age ON eventonce.letters (at, id);
 
--- Where the last sweep stopped: the next one goes on there, whoever does it.
+-- The key at which the last sweep stopped: the next one, in any process, continues there.
 CREATE TABLE eventonce.sweeps (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     swept bytea NOT NULL DEFAULT ''

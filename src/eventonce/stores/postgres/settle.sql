@@ -1,15 +1,15 @@
--- The law of `ledger.settle`, for a batch. Answers one row a settlement, in no particular order:
--- kept, fenced, unknown; or locked, which is no answer of the law's, where the row could not be had.
+-- The law of `ledger.settle`, for a batch. Returns one row a settlement, in no particular order:
+-- kept, fenced, unknown; or locked, which is not an answer of the law, for a row that stays locked.
 --
--- Rows are locked in the order of their keys, then the clock is read, then they are judged and
--- written. With `patient` false rows that others hold are passed over.
+-- Rows are locked in the order of their keys; then the clock is read, and they are judged and
+-- written. With `patient` false, rows that others have locked are skipped.
 
 CREATE FUNCTION eventonce.settle_1(ended eventonce.ended_1[], instant bigint, patient boolean)
 RETURNS TABLE (key bytea, kept text)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '500ms'
-SET plan_cache_mode = force_generic_plan -- planning anew each time costs more than all the rest
-SET enable_seqscan = off -- a plan made while the table was small is kept when it is large
+SET plan_cache_mode = force_generic_plan -- a new plan for each call costs more than the call
+SET enable_seqscan = off -- a plan made for a small table is kept when the table is large
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -73,17 +73,17 @@ BEGIN
             END AS n_dead,
             CASE
                 WHEN NOT s.lives THEN 'unknown'
-                -- It was not there when the others were locked: forgotten, and begun anew since.
+                -- The row did not exist when rows were locked: forgotten, then claimed again.
                 WHEN patient AND NOT s.ours THEN 'unknown'
                 WHEN s.token <> s.r_token THEN 'fenced'
                 WHEN s.action = 'complete' AND s."order" IS NULL THEN 'complete'
-                -- Its own completion again: the order may have advanced since.
+                -- The same completion again: the order may have advanced since.
                 WHEN s.action = 'complete' AND s.r_done THEN 'kept'
                 WHEN s.action = 'complete' THEN 'complete'
                 WHEN s.r_done THEN 'fenced'
                 WHEN s.action = 'bury' AND s.digest = ANY (s.r_dead) THEN 'kept'
                 WHEN s.action = 'bury' THEN 'bury'
-                -- Freed or buried already: a renewal that comes late must not take it back.
+                -- Already freed or buried: a late renewal must not take the lease back.
                 WHEN
                     s.nonce <> s.r_nonce
                     AND s.action IN ('release', 'return')

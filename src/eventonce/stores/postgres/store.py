@@ -1,6 +1,6 @@
-"""The PostgreSQL store, and the transaction it opens for a caller's own statements.
+"""The PostgreSQL store, and the transaction that it opens for a caller's own statements.
 
-The law itself stands in the .sql files.
+The law is in the .sql files.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 SWEEP_STEP: Final = 1_000
-"""Records looked at in one transaction of a sweep: about a millisecond."""
+"""Records checked in one transaction of a sweep: about a millisecond."""
 
 LETTERS_AT_ONCE: Final = 200
-"""Dead letters read in one call: each holds a whole event, and its reader may take a while."""
+"""Dead letters read in one call: each holds a whole event, and the reader may be slow."""
 
 
 class PostgresStore:
     """Records and dead letters in a schema of a PostgreSQL database.
 
     Takes a `postgresql://` URI, or the caller's own psycopg pool. Safe in many threads, and with a
-    URI across forks. An answer that was given is as durable as the server's commits are. The schema
-    is made by `create`, and by nothing else.
+    URI across forks. An answer is as durable as the server's commits. Only `create` makes the
+    schema.
     """
 
     embedded = False
@@ -62,11 +62,11 @@ class PostgresStore:
         schema: str = SCHEMA,
         password: Callable[[], str] | None = None,
     ) -> None:
-        """A URI says by itself which schema (`?schema=`), how many connections it may use
-        (`?connections=`, `?transactions=`) and how long to wait for an answer (`?timeout=`).
+        """A URI names the schema (`?schema=`), the number of connections (`?connections=`,
+        `?transactions=`) and the time-out of a call (`?timeout=`).
 
-        `password` is asked before each new connection, for passwords that change: tokens, leases of
-        a vault. `?iam=rds` is one that is there already.
+        `password` is called before each new connection, for passwords that change, such as tokens
+        or those of a vault. `?iam=rds` is built in.
         """
         if isinstance(database, str):
             address = _with_password(read(database), password)
@@ -80,14 +80,14 @@ class PostgresStore:
             kind = type(database)
             raise ConfigError(
                 f"PostgresStore takes a postgresql:// URI or a psycopg_pool.ConnectionPool, and "
-                f"this is a {kind.__module__}.{kind.__qualname__}. One connection would not do: "
+                f"this is a {kind.__module__}.{kind.__qualname__}. One connection is not enough: "
                 f"leases are renewed while a handler has its transaction open. Stores are "
                 f"synchronous, under asyncio too."
             )
         elif password is not None:
             raise ConfigError(
-                "PostgresStore: password= goes with a postgresql:// URI; a psycopg pool connects "
-                "by itself, and takes a function as its kwargs=, or a connection_class"
+                "PostgresStore: password= is for a postgresql:// URI; a psycopg pool connects by "
+                "itself: give it a function as its kwargs=, or a connection_class"
             )
         else:
             address = Address("the pool's database", options=named(schema))
@@ -98,7 +98,7 @@ class PostgresStore:
 
     @classmethod
     def from_uri(cls, uri: str) -> PostgresStore:
-        """`postgresql://user:password@host:5432/database`, as libpq reads it, and our options."""
+        """`postgresql://user:password@host:5432/database`, with the options of libpq and ours."""
         return cls(uri)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class PostgresStore:
         return codec.verdicts(claims, rows)
 
     def _claim_what_fits(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
-        """A number that no row can hold is that claim's own error."""
+        """Judge the claims that fit into a row; each other claim gets an error as its verdict."""
         errors = [codec.unfit(claim) for claim in claims]
         if not any(errors):
             raise StoreError(f"{self!r}: an instant is out of range")
@@ -151,7 +151,7 @@ class PostgresStore:
         return codec.answers(settlements, rows)
 
     def _ask_or_pass_over(self, query: bytes, batch: str, now: int | None) -> list[Row]:
-        """Wait a moment for rows that are locked; then do without them."""
+        """Wait a moment for locked rows; then answer without them."""
         try:
             return self._connections.ask(query, batch, now, True)
         except StoreUnavailable as error:
@@ -161,7 +161,7 @@ class PostgresStore:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
-        """A transaction in which the caller's own tables and a settlement commit together."""
+        """Open a transaction in which the caller's own writes and a settlement commit together."""
         with self._connections.transaction() as connection:
             opened = PostgresTransaction(connection, self._connections, self._queries)
             yield opened
@@ -170,7 +170,7 @@ class PostgresStore:
     def async_connection(
         self, transaction: PostgresTransaction
     ) -> tuple[AsyncGuardedConnection, Callable[[], Awaitable[None]]]:
-        """The transaction's connection for a coroutine, and what takes it back."""
+        """Return the transaction's connection for a coroutine, and the function that ends it."""
         connection = AsyncGuardedConnection(transaction.connection)
         return connection, connection.end
 
@@ -204,8 +204,8 @@ class PostgresStore:
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         seen = swept = ends = 0
-        # After the last record it goes on at the first, once: wherever the last sweep stopped, a
-        # limit above the number of records reaches them all.
+        # After the last record the sweep continues at the first, once: wherever the last sweep
+        # stopped, a limit above the number of records reaches all of them.
         while seen < limit and ends < 2:
             step = min(SWEEP_STEP, limit - seen)
             ((looked, dropped),) = self._connections.ask(self._queries.sweep, step, now)
@@ -234,15 +234,15 @@ class PostgresStore:
         return Stats(records=records, letters=letters, bytes=size)
 
     def create(self, *, dry_run: bool = False) -> list[str]:
-        """Make the schema; answers the statements, with `dry_run` those that would be run."""
+        """Create the schema; return the statements, with `dry_run` those that would run."""
         return self._connections.do(lambda it: admin.create(it, self._address, dry_run=dry_run))
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Bring an older schema up to date; answers the statements, or those that would be run."""
+        """Migrate an older schema; return the statements, with `dry_run` those that would run."""
         return self._connections.do(lambda it: admin.migrate(it, self._address, dry_run=dry_run))
 
     def check(self) -> list[Finding]:
-        """Look whether the server, the schema and this user's permissions are as they must be."""
+        """Check the server, the schema and this user's permissions."""
         return self._connections.do(lambda it: admin.check(it, self._address))
 
     def close(self) -> None:
@@ -256,9 +256,9 @@ class PostgresStore:
 class PostgresTransaction:
     """A transaction open for the caller's writes.
 
-    The record is not locked before it is settled: its lease can be renewed while the handler works,
-    and whoever takes it over is not kept waiting. If that happens the settlement is refused, and
-    the caller's writes can be rolled back.
+    The record is locked only by the settlement: until then its lease can be renewed, and another
+    run that takes it over does not wait. In that case the settlement is refused, and the caller's
+    writes can be rolled back.
     """
 
     def __init__(
@@ -270,8 +270,8 @@ class PostgresTransaction:
         self._checked = False
 
     def settle(self, settlement: Settlement) -> SettleResult:
-        """Settle within this transaction: it counts only if the transaction commits. From here to
-        there the record is locked, so let it be the last thing."""
+        """Settle in this transaction: it counts only if the transaction commits. The record is
+        locked until then, so settle last."""
         query = self._queries.settle_in_transaction
         ((_, kept, marked),) = self._ask(query, codec.ended([settlement]), None, True)
         self._refuse_unmarked(marked=marked)
@@ -279,7 +279,8 @@ class PostgresTransaction:
         return result
 
     def check(self) -> None:
-        """Refuse to commit what the caller has ended, or what the server will not commit."""
+        """Refuse to commit a transaction that the caller has ended, or that the server will not
+        commit."""
         if self._checked:
             self._refuse_unusable()
         else:
@@ -292,15 +293,15 @@ class PostgresTransaction:
             return rows(self.connection, query, *args)
 
     def _refuse_unmarked(self, *, marked: bool) -> None:
-        """The server knows whether this is the transaction that was opened: a `ROLLBACK; BEGIN` in
-        one statement leaves no other trace."""
+        """Refuse a transaction that is not the one that was opened. Only the server knows: a
+        `ROLLBACK; BEGIN` in one statement leaves no other trace."""
         if not marked:
             raise StoreError(f"{self._connections.address.shown}: {TRANSACTION_ENDED}")
         self._checked = True
 
     def failed(self, error: BaseException) -> bool:
-        """Whether the server or the network, and not the caller's own statements, raised this. A
-        statement that took longer than the caller allows it is the caller's."""
+        """Return whether the server or the network, not the caller's own statements, raised this.
+        A statement that exceeds the caller's own time-out is the caller's error."""
         if self.connection.broken or isinstance(error, StoreUnavailable):
             return True
         if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.errors.QueryCanceled):
@@ -312,9 +313,9 @@ class PostgresTransaction:
         place = self._connections.address.shown
         if under_way(self.connection):
             raise StoreError(
-                f"{place}: a statement is still under way in this transaction, which is rolled "
-                f"back: a COPY, a stream() or a pipeline() that was not left, or another thread's. "
-                f"Bring it to its end before the handler or the block returns: `with …`"
+                f"{place}: a statement is still in flight in this transaction, which is rolled "
+                f"back: a COPY, a stream() or a pipeline() without its end, or another thread's. "
+                f"Finish it before the handler or the block returns: `with …`"
             )
         match self.connection.info.transaction_status:
             case TransactionStatus.INTRANS:
@@ -322,25 +323,25 @@ class PostgresTransaction:
             case TransactionStatus.INERROR:
                 raise StoreError(
                     f"{place}: a statement in this transaction failed, and with it the whole "
-                    f"transaction, although its error was caught. To go on after an error put the "
-                    f"statement in a savepoint: `with connection.transaction(): …`"
+                    f"transaction, although its error was caught. To continue after an error, put "
+                    f"the statement in a savepoint: `with connection.transaction(): …`"
                 )
             case TransactionStatus.IDLE:
                 raise StoreError(f"{place}: {TRANSACTION_ENDED}")
             case _ if not self.connection.broken:
                 raise StoreError(
-                    f"{place}: the connection was closed inside its block, which rolls the "
-                    f"transaction back. Leave that to the store."
+                    f"{place}: the connection was closed inside its block, so the transaction was "
+                    f"rolled back. The store closes it."
                 )
             case _:
                 raise StoreUnavailable(
-                    f"{place}: the connection was lost inside the transaction; nothing of it was "
-                    f"written."
+                    f"{place}: the connection was lost inside the transaction; none of its writes "
+                    f"is kept."
                 )
 
 
 class Queries(msgspec.Struct, frozen=True):
-    """The statements of queries.sql; as bytes, for the driver takes no text that was composed."""
+    """The statements of queries.sql, as bytes: the driver's types refuse text that is composed."""
 
     claim: bytes
     settle: bytes
@@ -360,7 +361,7 @@ class Queries(msgspec.Struct, frozen=True):
 
 
 def _queries(address: Address) -> Queries:
-    """The statements with this schema's name in them."""
+    """Return the statements with this schema's name in them."""
     script = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
     _, *parts = script.replace(f"{SCHEMA}.", f"{address.quoted}.").split("-- name: ")
     statements = {}
@@ -375,13 +376,13 @@ def _with_password(address: Address, password: Callable[[], str] | None) -> Addr
     if password is None:
         return address
     if address.password is not None or "password" in address.parameters:
-        raise ConfigError(f"store {address.shown}: give its password once: here, or in the URI")
+        raise ConfigError(f"store {address.shown}: give the password once: here, or in the URI")
     return msgspec.structs.replace(address, password=password)
 
 
 def _is_pool(given: object) -> bool:
-    """Whether this is a pool, told by its methods: a connection, too, has an attribute
-    `connection`."""
+    """Return whether this is a pool, by its methods: a connection has an attribute `connection`
+    too."""
     return all(hasattr(given, name) for name in ("getconn", "check")) and not hasattr(
         given, "__aenter__"
     )

@@ -1,12 +1,12 @@
--- One step of a sweep: looks at so many records after the last one looked at, drops what expired.
--- A transaction of a millisecond; a row that somebody has locked is somebody's, and left alone.
+-- One step of a sweep: checks `step` records after the last one checked, and deletes expired ones.
+-- The transaction takes a millisecond; a row that another transaction has locked is skipped.
 
 CREATE FUNCTION eventonce.sweep_1(step integer, instant bigint)
 RETURNS TABLE (looked bigint, dropped bigint)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '500ms'
-SET plan_cache_mode = force_generic_plan -- planning anew each time costs more than all the rest
-SET enable_seqscan = off -- a plan made while the table was small is kept when it is large
+SET plan_cache_mode = force_generic_plan -- a new plan for each call costs more than the call
+SET enable_seqscan = off -- a plan made for a small table is kept when the table is large
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -43,7 +43,7 @@ BEGIN
     )
     SELECT count(*) INTO dropped FROM gone;
 
-    -- After the last record the next step begins at the first.
+    -- After the last record, the next step begins at the first.
     UPDATE eventonce.sweeps SET swept = CASE WHEN looked < step THEN '' ELSE last END WHERE one;
     RETURN NEXT;
 END

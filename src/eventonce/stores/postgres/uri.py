@@ -1,4 +1,4 @@
-"""The address of the database: a URI taken apart, what of it may be shown, and its password."""
+"""The address of the database: the parts of a URI, what of it may be shown, and its password."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from eventonce.errors import ConfigError
 from eventonce.stores.uri import Count, Seconds, StoreURI, parse_uri
 
 SCHEMA: Final = "eventonce"
-"""A schema of its own: one command makes it, one removes it, and names meet nobody else's."""
+"""The default schema: one command creates it, one drops it, and its names conflict with none."""
 
 CONNECTIONS: Final = 5
-"""For claims, settlements and letters: four threads work on them at most, and one renews leases."""
+"""Connections for claims, settlements and dead letters: at most four threads use them, and one
+renews leases."""
 
 TRANSACTIONS: Final = 20
-"""Connections for handlers that write through `job.connection`: a fifth of what a server allows by
-default."""
+"""Connections for handlers that write through `job.connection`: a fifth of a server's default
+limit."""
 
 TIMEOUT: Final = 10.0
-"""Seconds until a server that does not answer counts as away: a renewal that fails after this long
-is still tried again well within a lease of 60 s."""
+"""Seconds until a call without an answer fails: a renewal that fails after this long is retried
+well within a lease of 60 s."""
 
 CONNECT_TIMEOUT: Final = 5
 """Seconds; libpq would otherwise wait as long as the operating system does, which is minutes."""
@@ -40,13 +41,13 @@ KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""How the operating system finds out that a host is gone without a word: within a minute, which is
-the default lease, for by then the run of whoever waits is another's. The first three watch a
-connection on which an answer is waited for, in seconds; the last one what was sent and never
-arrived, in milliseconds. Linux by itself takes two hours and a quarter of an hour."""
+"""The settings by which the operating system finds a dead host within a minute, the default lease:
+later another run may have the event. The first three, in seconds, are for a connection that waits
+for an answer; the last, in milliseconds, for data that was sent and not acknowledged. Linux by
+default takes two hours, and a quarter of an hour."""
 
 PORT: Final = 5432
-"""The user where the URI names none; libpq adds it later, and an IAM token's signature covers
+"""The port if the URI names none; libpq adds it later, but the signature of an IAM token covers
 it."""
 
 HELP: Final = "Write postgresql://user:password@host:5432/database"
@@ -62,7 +63,7 @@ Schema = Annotated[
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The options that are this store's; all others are libpq's."""
+    """The options of this store; all others are libpq's."""
 
     schema: Schema = SCHEMA
     connections: Count = CONNECTIONS
@@ -78,11 +79,11 @@ class Address(msgspec.Struct, frozen=True):
     shown: str
     """The URI without password and options."""
     typed: str = ""
-    """The URI as it can be typed again, without secrets; empty where a pool was given."""
+    """The URI that can be typed again, without secrets; empty if a pool was given."""
     parameters: Mapping[str, Any] = {}
-    """The parameters of libpq; empty where the caller's own pool has them."""
+    """The parameters of libpq; empty if the caller's own pool has them."""
     password: Callable[[], str] | None = None
-    """Gives the password of each new connection, where it is not always the same."""
+    """The function that returns the password of each new connection, if it changes."""
     options: Options = Options()
     timeout: float = TIMEOUT
 
@@ -93,7 +94,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def quoted(self) -> str:
-        """The schema's name as it stands in a statement: it may be a reserved word."""
+        """The schema's name in a statement, quoted: it may be a reserved word."""
         return self.schema if self.schema == SCHEMA else f'"{self.schema}"'
 
     def __repr__(self) -> str:
@@ -101,7 +102,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read(uri: str) -> Address:
-    """Take the URI apart. No message holds a part of it that may be a password."""
+    """Return the address in the URI. No message shows a part that may be a password."""
     parts = parse_uri(uri, HELP)
     hosts = ",".join(
         name.join("[]" if ":" in name else ("", "")) + (f":{port}" if port else "")
@@ -114,9 +115,9 @@ def read(uri: str) -> Address:
         "connect_timeout": CONNECT_TIMEOUT,
         **KEEPALIVE,
         "application_name": "eventonce",
-        # In an SQL_ASCII database a handler would otherwise be given its text as bytes.
+        # Otherwise a handler on an SQL_ASCII database would get text as bytes.
         "client_encoding": "UTF8",
-        # A token is as good as a password to whoever reads it on its way.
+        # TLS, because anybody who reads a token on the network could use it like a password.
         **({} if options.iam is None else {"sslmode": "require"}),
         **_server(parts),
         **_libpq(parts, options),
@@ -132,22 +133,22 @@ def read(uri: str) -> Address:
 
 
 def named(schema: str) -> Options:
-    """The options of a store over the caller's pool."""
+    """Return the options of a store over the caller's pool."""
     try:
         return msgspec.convert({"schema": schema}, Options)
     except msgspec.ValidationError:
         allowed = Schema.__metadata__[0].description  # type: ignore[attr-defined]
-        raise ConfigError(f"schema {schema!r}: its name may be made of {allowed}") from None
+        raise ConfigError(f"schema {schema!r}: its name must have only {allowed}") from None
 
 
 def _server(parts: StoreURI) -> dict[str, str]:
-    """As libpq takes them; several hosts are separated by commas."""
+    """Return the parts as parameters of libpq; several hosts are separated by commas."""
     with_ports = any(port for _, port in parts.hosts)
     found = {
         "user": parts.user,
         "password": parts.password,
         "host": ",".join(name for name, _ in parts.hosts),
-        # Where none is named, PGPORT has a say.
+        # If no port is named, PGPORT is used.
         "port": ",".join(str(port or PORT) for _, port in parts.hosts) if with_ports else "",
         "dbname": parts.path.removeprefix("/"),
     }
@@ -155,24 +156,24 @@ def _server(parts: StoreURI) -> dict[str, str]:
 
 
 def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
-    """The options of libpq's; a region without IAM is none of ours."""
+    """Return the options of libpq; a region without IAM counts as one of them."""
     ours = {"schema", "connections", "transactions", "timeout", "iam"}
     ours |= {"region"} if options.iam is not None else set()
     others = {name: value for name, value in parts.options.items() if name not in ours}
     try:
         make_conninfo("", **others)
     except psycopg.Error:
-        # A word that can be no option's name may be the rest of a password.
+        # A word that cannot be the name of an option may be a part of a password.
         names = [name for name in others if _NAME.fullmatch(name)]
         raise ConfigError(
             f"store {parts.shown}: one of {', '.join(names) or 'its options'} is neither an option "
-            f"of libpq's nor of this store's ({', '.join(Options.__struct_fields__)})"
+            f"of libpq nor of this store ({', '.join(Options.__struct_fields__)})"
         ) from None
     return others
 
 
 def _query(options: Mapping[str, str]) -> str:
-    """The options that may be shown: ours, and those libpq does not mark as secret."""
+    """Return the options that may be shown: ours, and libpq's that it does not mark as secret."""
     plain = {it.keyword.decode() for it in Conninfo.get_defaults() if not it.dispchar}
     plain.update(Options.__struct_fields__)
     told = {name: value for name, value in options.items() if name in plain}
@@ -180,7 +181,7 @@ def _query(options: Mapping[str, str]) -> str:
 
 
 def _iam_tokens(options: Options, parameters: Mapping[str, Any], shown: str) -> Callable[[], str]:
-    """Tokens of AWS IAM in place of a password, for RDS, Aurora and RDS Proxy."""
+    """Return a function that makes IAM tokens, the passwords for RDS, Aurora and RDS Proxy."""
     host, user = str(parameters.get("host", "")), parameters.get("user")
     if options.iam != "rds" or not user or not host or "," in host or "password" in parameters:
         raise ConfigError(

@@ -1,5 +1,5 @@
-"""The parts of `eventonce store check` and `stats` that look at Redis servers; nothing need be made
-there, or upgraded."""
+"""The check and the statistics of Redis servers, for `eventonce store check` and `stats`; Redis
+needs no schema."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eventonce.stores.redis.connections import NO_WAIT, Command, Connections, Re
 from eventonce.types import Claim, Letter, Settlement
 
 OLDEST: Final = (6, 2)
-"""The first that sets a value and its instant of expiry in one command."""
+"""The first version that sets a value and its expiry in one command."""
 
 KEYS_A_STEP: Final = 2_000
-"""Keys looked at in one step of a count: under a millisecond for which others wait."""
+"""Keys checked in one step of a count: under a millisecond, in which other clients wait."""
 
 ERRORS: Final = (RedisError, RedisClusterException)
 
@@ -31,20 +31,20 @@ def check(
     nodes: Callable[[], Sequence[Connections]],
     wait_replicas: int,
 ) -> list[Finding]:
-    """Try the store out, and look at how its servers are set up."""
+    """Try the store, and check the settings of its servers."""
     tried = _try_out(store, admin)
     if not tried.fine:
         return [tried]
     try:
-        # Servers of a cluster that are alike need be told of once.
+        # Servers of a cluster with the same findings are reported once.
         looks = [found for node in nodes() for found in _settings(node, wait_replicas)]
         return list(dict.fromkeys([tried, *looks]))
     except ERRORS as error:
-        return [tried, Finding("it shows how it is set up", str(error))]
+        return [tried, Finding("its settings can be read", str(error))]
 
 
 def count_records(node: Connections, pattern: bytes) -> int:
-    """The number of records on one server, counted in steps."""
+    """Return the number of records on one server, counted in steps."""
     cursor, records = b"0", 0
     while True:
         words = (b"EVALSHA", COUNT.sha, b"0", cursor, pattern, b"%d" % KEYS_A_STEP)
@@ -62,8 +62,8 @@ def _value(node: Connections, command: Command) -> Reply:
 
 
 def _try_out(store: Store, admin: StoreAdmin) -> Finding:
-    """Do once all that the store does, on a key and a dead letter that are gone afterwards."""
-    what = "it answers, and this user may do all that is needed"
+    """Use each operation of the store once, on a key and a dead letter that are then deleted."""
+    what = "it answers, and this user has all permissions that are needed"
     key, name = secrets.token_bytes(16), f"check-{secrets.token_hex(8)}"
     claim = Claim(key, 1, 1_000, 1_000, 1)
     try:
@@ -81,11 +81,11 @@ def _try_out(store: Store, admin: StoreAdmin) -> Finding:
 
 
 def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
-    """The settings of this server."""
+    """Yield findings about the settings of this server."""
     try:
         told = _value(node, Command((b"INFO",)))
     except NoPermissionError:
-        yield Finding("how it is set up: this user may not see it (INFO)", unchecked=True)
+        yield Finding("its settings are not visible to this user (INFO)", unchecked=True)
         return
     info = dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)
     yield _version(info)
@@ -95,7 +95,7 @@ def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
             f"it has {replicas} replicas, and {wait_replicas} are waited for",
             ""
             if replicas >= wait_replicas
-            else "look at the replicas, or lower wait_replicas: until then nothing is confirmed",
+            else "check the replicas, or lower wait_replicas: until then no write is confirmed",
         )
     policy = info.get("maxmemory_policy", "")
     limit = int(info.get("maxmemory", 0))
@@ -103,14 +103,14 @@ def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
         f"its maxmemory is {limit:,}, its policy {policy}" if limit else "it has no maxmemory",
         ""
         if not limit or policy == "noeviction"
-        else "set maxmemory-policy noeviction: now a record may be dropped before its time, and "
-        "the event it remembers runs again",
+        else "set maxmemory-policy noeviction: now Redis may evict a record before it expires, and "
+        "its event runs again",
     )
     yield Finding(
-        "what it holds outlives a restart",
+        "its data outlives a restart",
         ""
         if replicas > 0 or info.get("aof_enabled") == "1"
-        else "set appendonly yes, or give it a replica: now events since its last snapshot run "
+        else "set appendonly yes, or give it a replica: now the events since its last snapshot run "
         "again after a restart",
     )
 

@@ -1,15 +1,15 @@
--- Judges a batch of claims; stands after records.lua.
+-- Judges a batch of claims; appended to records.lua.
 --
--- KEYS: one for each claim. ARGV: what records.lua reads, the terms that claims share, and the
--- claims, each with the number of its terms.
--- Answers six bytes of the instant and a letter for each claim; or that and the verdicts of those
--- whose letter is JUDGED, if there are any. Of a lone claim instant and letter are one number.
--- The loop answers what nearly every claim is, a new fact or a copy of a completed one, without
--- unpacking a record; all else goes through the law.
+-- KEYS: one for each claim. ARGV: the arguments of records.lua, the terms that claims share, and
+-- the claims, each with the number of its terms.
+-- Returns six bytes of the instant and a letter for each claim; if a letter is JUDGED, a list of
+-- these bytes and the verdicts of such claims. For a lone claim, instant and letter are one number.
+-- The loop answers the most frequent claims, a new fact or a copy of a completed one, without
+-- unpacking a record; all others go through the law.
 
--- The law on claims: ledger.judge, answer for answer.
--- `r` is a record, `c` a claim and `t` the terms it shares with others of its batch. Each judgement
--- is the verdict, and whether the record was changed and must be written.
+-- The law on claims, with the same answers as ledger.judge.
+-- `r` is a record, `c` a claim and `t` the terms that it shares with other claims. Each function
+-- returns the verdict, and whether the record changed and must be written.
 local function law(records, now)
   local max = math.max
 
@@ -33,7 +33,7 @@ local function law(records, now)
 
   local function duplicate(r, t, c)
     local answer = {order = r.order}
-    -- At a tie the record speaks of the version completed last, and must not answer for another.
+    -- At a tie the record describes the version completed last, and must not answer for another.
     if not c.order or c.digest == r.digests[#r.digests] then
       answer.same_id, answer.result = same_id(r.by, c.by), r.result
     end
@@ -56,7 +56,7 @@ local function law(records, now)
     return verdict('dead', {attempt = r.attempt}), true
   end
 
-  -- Not below the clock in microseconds: after a record expired its tokens must not come back.
+  -- Not below the clock in microseconds: a new record must not reuse the tokens of an expired one.
   local function grant(r, t, c, attempt, spared, crashed)
     r.token = max(r.token + 1, now * 1000)
     r.attempt = attempt
@@ -75,7 +75,7 @@ local function law(records, now)
                            spared = spared}), true
   end
 
-  -- A run that was not settled ended with its process; it counts only if it was alone there.
+  -- A run that was not settled ended with its process; it counts only if it ran alone there.
   local function next_attempt(r, t, c)
     local crashed = r.nonce ~= 0
     if t.redrive then return grant(r, t, c, 1, 0, crashed) end
@@ -96,7 +96,7 @@ local function law(records, now)
     return next_attempt(r, t, c)
   end
 
-  -- By the events' own times: a copy may arrive days late, and must not be judged by that.
+  -- Compared by the events' own times: a copy may arrive days late.
   local function unchanged(r, t, c)
     local between = c.at - r.at
     return t.within > 0 and not r.dirty and #r.digests > 0 and c.digest == r.digests[#r.digests]
@@ -117,7 +117,7 @@ local function law(records, now)
     end
     if now < r.held_until then return held(r, t) end
     if r.tried and c.order < r.tried then
-      -- A newer version may have had its effect: this one waits for it, and is then a dead letter.
+      -- A newer version may have had its effect: this one waits for it, then is a dead letter.
       local till = r.held_until + NEWER_WAIT_LEASES * t.lease
       if now < till and #r.dead == 0 then
         return verdict('busy', {wait = till - now, order = r.tried}), false
@@ -181,7 +181,7 @@ for i = 1, #KEYS do
       if not granted then
         local expires, held_until = now + max(remember, UNSETTLED), now + lease
         granted = pack('>BI7I6I6I2I7', HELD, now * 1000, expires, held_until, 1, nonce)
-        -- As text, which Redis would otherwise make of it anew for each record.
+        -- As text: otherwise Redis would format the number again for each record.
         till = string.format('%.0f', max(expires, held_until))
       end
       call('SET', KEYS[i], granted .. sub(packed, start + 2, start + 2 + #by), 'PXAT', till)
@@ -220,7 +220,7 @@ for i = 1, #KEYS do
   if raw then seen = i end
 end
 
--- WAIT counts this connection's own writes: with none it would confirm nothing of what was read.
+-- WAIT counts only writes of this connection: without one, it would not confirm what was read.
 if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end

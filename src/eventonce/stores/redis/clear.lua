@@ -1,5 +1,5 @@
--- Drops the results of records; stands after records.lua. KEYS: their names.
--- Answers how many had one; -1 if a newer release wrote one of them, which is left as it is.
+-- Deletes the results of records; appended to records.lua. KEYS: the names of the records.
+-- Returns how many had a result; -1 if a newer release wrote one of them, which is not changed.
 local unpacked = records(brief, of_brief)
 local cleared, mismatch = 0, false
 for i, key in ipairs(KEYS) do

@@ -1,9 +1,9 @@
-"""Commands to a cluster: one for each partition that a batch touches, all under way together.
+"""Commands to a cluster: one for each partition of a batch, all in flight together.
 
-A slot that moves between servers is normal operation. MOVED: the slots are looked up again. ASK:
-the key is already where the slot moves to, or is new and belongs there. TRYAGAIN: some keys of the
-command are here and some there. The servers see to it that a key is served in one place only, and
-every command of the store may be sent twice, so that no event is lost or doubled by a retry.
+Slots move between servers in normal operation. MOVED: the slots are looked up again. ASK: the key
+is already on the server that the slot moves to, or is new and belongs there. TRYAGAIN: the keys of
+the command are on two servers. The servers serve each key in one place only, and every command of
+the store may be sent twice, so that a retry neither loses nor doubles an event.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MIGRATION: Final = 1.0
 """Seconds for which a command on several keys waits until all of them have moved."""
 
 REDIRECTIONS: Final = 5
-"""Times that MOVED and ASK are followed even if time is up: servers that answer cost little."""
+"""How often MOVED and ASK are followed even after the deadline: such answers come fast."""
 
 _MOVED: Final = (
     MovedError,
@@ -60,11 +60,11 @@ _MOVED: Final = (
     ConnectionLost,
     RedisClusterException,
 )
-"""Errors while slots move: another server may know better, now or soon."""
+"""Errors while slots move: another server may answer, now or soon."""
 _FINAL: Final = (AuthenticationError, MaxConnectionsError)
 _BROKEN: Final = (RedisError, OSError, AttributeError)
-"""Errors of a connection; drivers before 8 stumble over one that another thread disconnected
-because it was looking up the slots."""
+"""Errors of a connection. Drivers before 8 raise AttributeError on a connection that another thread
+disconnected while it looked up the slots."""
 _node: Final[Callable[[str, int], ClusterNode]] = ClusterNode
 
 
@@ -74,13 +74,13 @@ class Cluster:
     def __init__(
         self, connect: Callable[[], RedisCluster], hosts: Sequence[tuple[str, int]] = ()
     ) -> None:
-        """`hosts` lead to the cluster whatever becomes of its nodes."""
+        """`hosts` lead to the cluster even if all its nodes are replaced."""
         self._connect = connect
         self._hosts = hosts
         self._client: RedisCluster | None = None
         self._connections: dict[str, Connections] = {}
         self._newcomers: dict[str, ClusterNode] = {}
-        """Servers that have no slot yet, but are about to."""
+        """Servers that have no slot yet, but will get one."""
         self._connecting = threading.Lock()
         self._refreshing = threading.Lock()
         self._refreshes = 0
@@ -88,8 +88,8 @@ class Cluster:
     def execute_batch(
         self, keys: Sequence[bytes], build: Build, wait: Wait, retry_for: float = 0.0
     ) -> list[Answer]:
-        """The replies about all of these keys, one for each partition; one for each key of a slot
-        whose keys lie on two servers."""
+        """Return the replies for all of these keys, one for each partition; if the keys of a slot
+        are on two servers, one for each key."""
         by_partition: defaultdict[int, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             by_partition[partition(key)].append(index)
@@ -112,14 +112,14 @@ class Cluster:
     def execute(
         self, commands: Sequence[Command], wait: Wait, retry_for: float = 0.0
     ) -> list[Reply]:
-        """The replies to these. Where a slot has moved, it is looked up once, and then for as many
-        seconds as `retry_for` says, so that other events are not held up for nothing."""
+        """Return the replies to these commands. A slot that has moved is looked up once, and again
+        for `retry_for` seconds, so that other events do not wait in vain."""
         return self._retried(commands, wait, retry_for, follow=True)
 
     def _retried(
         self, commands: Sequence[Command], wait: Wait, retry_for: float, *, follow: bool
     ) -> list[Reply]:
-        """`follow` says whether commands on a slot that is being moved are sent after it."""
+        """With `follow`, commands on a slot that is being moved are sent to the new server."""
         try:
             replies = self._round(commands, wait)
             began = time.monotonic()
@@ -146,13 +146,13 @@ class Cluster:
                     replies[n] = reply
         except (RedisError, RedisClusterException) as error:
             return [error] * len(commands)
-        # A redirection that leads nowhere yet is no wrong address: the slot is on its way.
+        # A redirection that has not led to an answer is no wrong address: the slot is being moved.
         return [TryAgainError(str(it)) if isinstance(it, AskError) else it for it in replies]
 
     def _target(self, command: Command, reply: AskError) -> ClusterNode:
-        """The server that a slot moves to; it may be new, and have no other slot yet."""
+        """Return the server that a slot moves to; a new server may have no other slot yet."""
         manager: Any = self._cluster().nodes_manager
-        # A server that does not know its own name leaves it out: it is the one that was asked.
+        # A server that does not know its own name leaves it out: then the host is its own.
         host = str(reply.host) or manager.get_node_from_slot(command.slot).host
         host, port = manager.remap_host_port(host, int(reply.port))
         known: ClusterNode | None = manager.get_node(host, port)
@@ -164,7 +164,7 @@ class Cluster:
         wait: Wait,
         targets: Mapping[int, ClusterNode] | None = None,
     ) -> list[Reply]:
-        """Send each command once, then read all replies; those with a target go there."""
+        """Send each command once, to its target if it has one; then read all replies."""
         replies: list[Reply] = [None] * len(commands)
         under_way: list[tuple[Connections, Connection, list[int]]] = []
         targets = targets or {}
@@ -198,7 +198,7 @@ class Cluster:
                 under_way.pop()
                 connections.release(connection)
         finally:
-            # These connections were interrupted: their replies are still to come.
+            # An interruption: the replies of these connections are still to come.
             while under_way:
                 _abandon(under_way.pop())
         return replies
@@ -230,21 +230,21 @@ class Cluster:
         return connections
 
     def _refresh(self) -> None:
-        """Look up where the slots are now; if nobody knows, what was known stays.
+        """Look up where the slots are now; if no server answers, the last known places stay.
 
-        The hosts of the URI are asked beside the nodes that are known: all of those may have been
+        The hosts of the URI are asked beside the known nodes, because all of those may have been
         replaced.
         """
         refreshes = self._refreshes
         with self._refreshing:
             if refreshes != self._refreshes:
-                # Another thread has begun after this one wanted to, and is done.
+                # Another thread began a lookup after this call, and has finished it.
                 return
             self._refreshes += 1
             with suppress(*_BROKEN, RedisClusterException):
                 manager: Any = self._cluster().nodes_manager
                 for host, port in self._hosts:
-                    # A node of its own each time: no connection, and the name is resolved anew.
+                    # A new node each time: it has no connection, and its name is resolved again.
                     node = _node(host, port)
                     manager.startup_nodes.setdefault(node.name, node)
                 manager.initialize()
@@ -252,19 +252,19 @@ class Cluster:
                     self._connections.pop(gone).disconnect()
 
     def nodes(self) -> list[Connections]:
-        """The connections to each server that holds records."""
+        """Return the connections to each server that holds records."""
         cluster: Any = self._cluster()
         return [self._connections_to(node) for node in cluster.get_primaries()]
 
     def close(self, *, client: bool) -> None:
-        """Close the connections, and those of the client too if asked to."""
+        """Close the connections; with `client`, those of the client too."""
         for connections in self._connections.values():
             connections.disconnect()
         if client and self._client is not None:
             self._client.close()
 
     def _cluster(self) -> RedisCluster:
-        """The driver's client, made when first asked for: it wants to talk to the cluster."""
+        """Return the driver's client. It is made at first use, because it connects at once."""
         if self._client is None:
             with self._connecting:
                 if self._client is None:

@@ -1,4 +1,4 @@
-"""Keys, scripts, and what these are given and answer: claims, settlements, verdicts and records.
+"""Keys, scripts, and the arguments and answers of the scripts as bytes.
 
 Claims of one rule share their terms, so terms are sent once and a claim names them by number: a
 fact is then a few bytes beside its key.
@@ -29,10 +29,10 @@ TAGS: Final = (
     "18", "4b", "0f", "a0", "d2", "5d", "95", "a1", "e6", "34", "0d", "a2", "d0", "5f", "1b", "48",
 )
 # fmt: on
-"""Hash tags of the partitions. Their slots lie a sixteenth of the slots apart, so that any number
-of equal shards up to sixteen gets an even part; more partitions would be more calls for a batch.
-Two characters, so that a key with the usual prefix is 30 bytes: with one more, Redis 7 would round
-it up to the next size it allocates."""
+"""The hash tags of the partitions. Their slots are a sixteenth of all slots apart, so that up to
+sixteen equal shards get equal parts; more partitions would need more calls for a batch. With two
+characters, a key with the usual prefix has 30 bytes: for one byte more, Redis 7 would allocate the
+next size."""
 
 _UNESCAPED: Final = re.compile(r"[\w:.\- ]")
 
@@ -43,8 +43,8 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         if not prefix or "{" in prefix or "}" in prefix:
             raise ConfigError(
-                f"RedisStore: the prefix {prefix!r} must have a character, and no braces: they "
-                f"say in which slot of a cluster a key lies, and records are spread over several"
+                f"RedisStore: the prefix {prefix!r} must not be empty, and must have no braces: "
+                f"they set the slot of a key, and records are spread over several slots"
             )
         self.prefix = prefix
         self.partitions = tuple(f"{prefix}:{{{tag}}}".encode() for tag in TAGS)
@@ -56,28 +56,28 @@ class Keys:
         self.names = f"{prefix}:{{letters}}:names".encode()
 
     def of(self, keys: Iterable[bytes]) -> list[bytes]:
-        """The names of the records of these facts and states."""
-        # The first bytes are a time where the fact has one: the last ones spread.
+        """Return the names of the records of these keys."""
+        # The first bytes are a time if the fact has one: only the last byte spreads the keys.
         partitions = self._by_last_byte
         return [partitions[key[-1]] + key for key in keys]
 
     def slot(self, key: bytes) -> int:
-        """The slot of a cluster that has this record."""
+        """Return the slot of a cluster that has this record."""
         return self._slots[partition(key)]
 
     def pattern(self) -> bytes:
-        """A pattern that matches all records: the tag is two bytes and the key sixteen."""
+        """Return a pattern that matches all records: the tag is two bytes and the key sixteen."""
         escaped = "".join(it if _UNESCAPED.match(it) else f"\\{it}" for it in self.prefix)
         return f"{escaped}:{{??}}{'?' * 16}".encode()
 
 
 def partition(key: bytes) -> int:
-    """The partition that a key belongs to."""
+    """Return the partition that a key belongs to."""
     return key[-1] % len(TAGS)
 
 
 class Script(NamedTuple):
-    """A script, and the name by which a server that has it knows it."""
+    """A script, and its SHA-1, by which a server knows it."""
 
     text: bytes
     sha: bytes
@@ -98,11 +98,11 @@ _RECORDS: Final = "".join(
 ) + _source("records")
 
 _EVEN_IF_FULL: Final = "redis.pcall('GETEX', KEYS[1])\n"
-"""A server at its maxmemory refuses a script's first write, and none after it: it must not stop in
-the middle. GETEX counts as a write, changes nothing, and is never refused, so that what follows it
-always fits; `#!lua flags=allow-oom` says the same, but not to Redis 6.2. Not for claims: a server
-that is full grants no new runs, and those that it granted can be settled. A user who may not call
-it is let through as far as the memory goes."""
+"""A server at its maxmemory refuses the first write of a script, but no later one, because a script
+must not stop in the middle. GETEX counts as a write, changes nothing, and is never refused, so that
+the writes after it pass; `#!lua flags=allow-oom` has the same effect, but not on Redis 6.2. Not for
+claims: a full server grants no new runs, but settles granted ones. If the user may not call GETEX,
+the error is ignored, and the writes need free memory."""
 
 CLAIM: Final = _script(_RECORDS, _source("claim"))
 SETTLE: Final = _script(_EVEN_IF_FULL, _RECORDS, _source("settle"))
@@ -112,24 +112,24 @@ LETTERS: Final = _script(_source("letters"))
 COUNT: Final = _script(_source("count"))
 
 LONGEST: Final = 2**46
-"""Milliseconds of a lease or a window: beyond two thousand years, and small enough that an instant
-so far ahead still fits the six bytes a record has for it."""
+"""The most milliseconds of a lease or a window: over two thousand years, and small enough that an
+instant so far ahead still fits into the six bytes that a record has for it."""
 
 MAX_KEYS: Final = 4_096
-"""Keys in one call of a script: Lua hands over no more than 8,000 values at once, and nobody
-else is served while it runs, some milliseconds for this many."""
+"""The most keys in one call of a script: Lua passes no more than 8,000 values at once, and the
+server answers nobody else while the script runs, some milliseconds for this many keys."""
 
 
 _TOO_LONG: Final = "a lease or a window is longer than two thousand years"
 
 
 class Unpackable(ValueError):
-    """A claim that no record could hold."""
+    """A claim that does not fit into a record."""
 
 
 NEWER: Final = (
-    "a record is packed in a form this release cannot read: a newer eventonce wrote it. Install "
-    "that one here too."
+    "a record has a form that this release cannot read: a newer eventonce wrote it. Install that "
+    "release here too."
 )
 
 _HEAD: Final = struct.Struct(">QBH").pack
@@ -183,17 +183,17 @@ def _answered_entry(by: int, digest: int) -> Callable[..., bytes]:
 
 
 def pack_show() -> bytes:
-    """The argument of show.lua and of clear.lua."""
+    """Return the argument of show.lua and of clear.lua."""
     return _HEAD(0, False, 0)
 
 
 def pack_claims(claims: Sequence[Claim], now: int | None, *, waiting: bool) -> bytes:
-    """The argument of claim.lua."""
+    """Return the argument of claim.lua."""
     return _packed(claims, now, waiting, _shared_by_claims, _claim_terms, _claim_entry)
 
 
 def pack_settlements(settlements: Sequence[Settlement], now: int | None, *, waiting: bool) -> bytes:
-    """The argument of settle.lua."""
+    """Return the argument of settle.lua."""
     return _packed(
         settlements, now, waiting, _shared_by_settlements, _settlement_terms, _settlement_entry
     )
@@ -202,7 +202,7 @@ def pack_settlements(settlements: Sequence[Settlement], now: int | None, *, wait
 def _packed(
     asked: Sequence[T],
     now: int | None,
-    waiting: bool,  # noqa: FBT001  by place, for speed
+    waiting: bool,  # noqa: FBT001  positional, for speed
     shared: Callable[[T], object],
     pack_terms: Callable[[T], bytes],
     pack_entry: Callable[[int, T], bytes],
@@ -288,7 +288,7 @@ def _settlement_terms(settlement: Settlement) -> bytes:
 
 
 def _checked(claim: Claim) -> tuple[int, int]:
-    """The lease and the window of a claim that a record can hold."""
+    """Return the lease and the window of a claim, if they fit into a record."""
     lease, remember = claim.lease, claim.remember
     if not 0 <= claim.nonce <= MAX_ORDER:
         raise Unpackable("a nonce lies between 0 and 2^53")
@@ -304,7 +304,7 @@ def _version(order: int, at: int) -> bytes:
 
 
 def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
-    """The answer of claim.lua."""
+    """Return the verdicts from the answer of claim.lua."""
     if isinstance(reply, int):
         now, letter = divmod(reply, 256)
         copy = _COPIES.get(letter)
@@ -344,7 +344,7 @@ def _judged(fields: Sequence[Any]) -> Verdict:
 
 
 def unpackable(claim: Claim) -> Verdict | None:
-    """The verdict on a claim that cannot be packed, None if it can."""
+    """Return the error of a claim that cannot be packed; None if it can be packed."""
     try:
         pack_claims([claim], None, waiting=False)
     except Unpackable as error:
@@ -353,21 +353,21 @@ def unpackable(claim: Claim) -> Verdict | None:
 
 
 def kept(letters: bytes) -> list[SettleResult]:
-    """The answer of settle.lua."""
+    """Return the results from the answer of settle.lua."""
     if _MISMATCH in letters:
         raise StoreMismatch(NEWER)
     return [_KEPT[letter] for letter in letters]
 
 
 def cleared(count: int) -> int:
-    """The answer of clear.lua."""
+    """Return the count from the answer of clear.lua."""
     if count < 0:
         raise StoreMismatch(NEWER)
     return count
 
 
 def record(fields: Any) -> Record:
-    """The answer of show.lua."""
+    """Return the record from the answer of show.lua."""
     if not isinstance(fields, list):
         raise StoreMismatch(NEWER)
     named = dict(zip(Record.__struct_fields__, fields, strict=True))

@@ -1,7 +1,7 @@
 """Commands over the driver's connections to one server: sent together, answered one by one.
 
-The driver's own `execute_command` costs as much as a round trip, and so does taking a connection
-from its pool; here a few idle ones are kept, and the pool makes and ends them.
+The driver's own `execute_command` costs as much as a round trip, and so does a connection from its
+pool. So a few idle connections are kept here; the pool opens and closes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Words = tuple[bytes, ...]
 
 
 def _pack_slowly(words: Words) -> bytes:
-    """A command as Redis reads it."""
+    """Return a command as Redis reads it."""
     packed = b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
     return b"*%d\r\n%b" % (len(words), packed)
 
@@ -45,12 +45,12 @@ with suppress(ModuleNotFoundError):
     _pack = cast("Callable[[Words], bytes]", import_module("hiredis").pack_command)
 
 MAX_IDLE: Final = 8
-"""Idle connections kept out of the pool: more threads than these seldom call at the same moment,
-and those that do take theirs from the pool."""
+"""The most idle connections kept outside the pool: more threads seldom call at the same moment, and
+further ones use the pool."""
 
 IDLE_LIMIT: Final = 60.0
-"""Seconds after which an unused connection is made anew: address translators and load balancers
-forget one after some minutes, and tell neither end."""
+"""Seconds after which an unused connection is opened again: NAT gateways and load balancers drop an
+idle connection after some minutes, and inform neither end."""
 
 _OF_A_SCRIPT: Final = re.compile(r"^Error running script .*: -([A-Z]+)( .*)", re.DOTALL)
 _WRAPPED: Final = {
@@ -58,13 +58,13 @@ _WRAPPED: Final = {
     "OOM": OutOfMemoryError,
     "NOPERM": NoPermissionError,
 }
-"""Redis 6.2 wraps what it says to a script's command in another error; newer ones do not."""
+"""Redis 6.2 wraps the error of a script's command in another error; newer versions do not."""
 
 Reply = Any
 """A server's value, or the driver's error."""
 
 Connection = Any
-"""The driver's; its own types say little."""
+"""A connection of the driver, whose own types are too general."""
 
 
 class Command(NamedTuple):
@@ -78,15 +78,15 @@ class Command(NamedTuple):
     keys."""
 
     def with_source(self) -> Command:
-        """The same for a server that does not have the script; it has it from then on."""
+        """Return the command with the script's source; after it the server knows the script."""
         return self._replace(words=(b"EVAL", self.script, *self.words[2:]), script=b"")
 
 
 Answer = tuple[Sequence[int] | None, Reply]
-"""The indexes of some keys of a batch (None: of all), and the reply about them."""
+"""The indexes of some keys of a batch (None: of all), and the reply for them."""
 
 Build = Callable[[Sequence[int] | None], Command]
-"""Builds the command on the keys of these indexes, or on all."""
+"""A function that builds the command for the keys of these indexes (None: for all)."""
 
 
 class Wait(NamedTuple):
@@ -110,24 +110,24 @@ class Connections:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
-        # The pool may be the user's, and small: others must find a connection in it too.
+        # The pool may be the user's, and small: leave connections for other users of the pool.
         self._most = min(MAX_IDLE, pool.max_connections // 2)
         self._idle: list[tuple[float, Connection]] = []
-        """Each with the instant of its last use."""
+        """Idle connections, each with the instant of its last use."""
         self._pooled: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-        """The same of connections that are in the pool, or were, and may be open."""
+        """The last use of connections that are or were in the pool, and may be open."""
         self._suspected = 0.0
-        """Connections in the pool that were used last before this instant are not used again."""
+        """Connections in the pool that were last used before this instant are opened again."""
 
     def acquire(self) -> Connection:
-        """A connection; an idle one may have died meanwhile."""
+        """Return a connection; an idle one may be dead."""
         while True:
             try:
                 used, connection = self._idle.pop()
             except IndexError:
                 break
             if connection.pid != os.getpid():
-                # Ours is the child of a fork, and these are its parent's.
+                # This process is the child of a fork: the connections belong to the parent.
                 self._idle.clear()
                 break
             if monotonic() - used < IDLE_LIMIT:
@@ -136,12 +136,12 @@ class Connections:
         made: Connection = self.pool.get_connection()
         used = self._pooled.pop(made, math.inf)
         if used < max(monotonic() - IDLE_LIMIT, self._suspected):
-            # The connection is made again at its first write.
+            # The driver connects again at the first write.
             made.disconnect()
         return made
 
     def release(self, connection: Connection, *, sound: bool = True) -> None:
-        """Give it back; disconnected if a reply that is nobody's may still come on it."""
+        """Give the connection back; disconnect it if it is not `sound`: a late reply may arrive."""
         if not sound:
             connection.disconnect()
         elif len(self._idle) < self._most:
@@ -152,14 +152,14 @@ class Connections:
         self.pool.release(connection)
 
     def disconnect(self) -> None:
-        """End the idle ones, and use none in the pool again: if one has died, so have they all."""
+        """Close the idle connections, and reopen those in the pool: if one died, all may have."""
         self._suspected = monotonic()
         while self._idle:
             self.release(self._idle.pop()[1], sound=False)
 
 
 def send(connection: Connection, commands: Sequence[Command], wait: Wait) -> None:
-    """Send these in one piece."""
+    """Send these commands in one write."""
     packed = []
     for command in commands:
         if command.asking:
@@ -171,7 +171,7 @@ def send(connection: Connection, commands: Sequence[Command], wait: Wait) -> Non
 
 
 def receive(connection: Connection, commands: Sequence[Command], wait: Wait) -> list[Reply]:
-    """The replies to these; a script that the server does not have is sent to it."""
+    """Return the replies to these commands; send the source of scripts the server does not know."""
     replies = []
     for command in commands:
         if command.asking:
@@ -204,16 +204,16 @@ def _reply(connection: Connection) -> Reply:
 
 
 def execute(connections: Connections, commands: Sequence[Command], wait: Wait) -> list[Reply]:
-    """Send these over one connection and read their replies; raises where it breaks."""
+    """Send these commands over one connection and return the replies; raise if it breaks."""
     connection = connections.acquire()
     sound = False
     try:
         send(connection, commands, wait)
         replies = receive(connection, commands, wait)
-        # The address may lead to another server by now; a connection to a replica never will.
+        # After a failover the address may lead to another server; this connection does not.
         sound = not any(isinstance(reply, ReadOnlyError) for reply in replies)
     except TimedOut:
-        # Else each of the others would cost a time-out too.
+        # Otherwise each of the idle connections would cost a time-out too.
         connections.disconnect()
         raise
     finally:
@@ -222,7 +222,7 @@ def execute(connections: Connections, commands: Sequence[Command], wait: Wait) -
 
 
 class Server:
-    """Commands to one server, or to the one that a Sentinel or a DNS name leads to."""
+    """Commands to one server, or to the server that a Sentinel or a DNS name leads to."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
@@ -231,7 +231,7 @@ class Server:
     def execute_batch(
         self, keys: Sequence[bytes], build: Build, wait: Wait, retry_for: float = 0.0
     ) -> list[Answer]:
-        """The replies about all of these keys; more than one only if they are thousands."""
+        """Return the replies for all of these keys: one, or one for each MAX_KEYS keys."""
         count = len(keys)
         if count <= MAX_KEYS:
             return [(None, self._reply(build(None), wait))]
@@ -240,7 +240,7 @@ class Server:
         return list(zip(parts, replies, strict=True))
 
     def _reply(self, command: Command, wait: Wait) -> Reply:
-        """The reply to one command, on the shortest way there is."""
+        """Return the reply to one command, with as little work as possible."""
         if not wait.replicas:
             connections = self._connections
             try:
@@ -259,7 +259,7 @@ class Server:
             except TimedOut as error:
                 return error
             except RedisError:
-                """Sent again below, with all that may help."""
+                """Sent again below, with retries."""
             else:
                 connections.release(connection)
                 return reply
@@ -269,10 +269,10 @@ class Server:
         self,
         commands: Sequence[Command],
         wait: Wait,
-        retry_for: float = 0.0,  # noqa: ARG002  a cluster has use for it
+        retry_for: float = 0.0,  # noqa: ARG002  for a cluster
     ) -> list[Reply]:
-        """The replies to these. A connection that was lost is made anew once: every command of the
-        store may be sent twice."""
+        """Return the replies to these commands. After a lost connection they are sent once more:
+        every command of the store may be sent twice."""
         try:
             replies = self._once(commands, wait)
             if any(isinstance(reply, ReadOnlyError) for reply in replies):
@@ -286,18 +286,18 @@ class Server:
         try:
             return execute(self._connections, commands, wait)
         except ConnectionLost as error:
-            # Its subclasses say no (a password, loading, too many connections), and say so again.
+            # Its subclasses are refusals (password, loading, too many connections): no retry.
             if type(error) is not ConnectionLost:
                 raise
         self._connections.disconnect()
         return execute(self._connections, commands, wait)
 
     def nodes(self) -> list[Connections]:
-        """The connections to each server that holds records."""
+        """Return the connections to each server that holds records."""
         return [self._connections]
 
     def close(self, *, client: bool) -> None:
-        """Close the connections, and those of the client too if asked to."""
+        """Close the connections; with `client`, those of the client too."""
         self._connections.disconnect()
         if client:
             self._client.close()

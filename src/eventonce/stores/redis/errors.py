@@ -1,4 +1,4 @@
-"""The driver's errors as ours: what was wrong, where, and what to do."""
+"""Errors of the driver as errors of eventonce: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _REFUSED: Final = (
     "percent-encoded: redis://user:password@host:6379/0."
 )
 _FORBIDDEN: Final = (
-    "this user may not do what eventonce needs ({said}). Give it the keys and commands that "
-    "docs/stores/redis.md names."
+    "this user lacks a permission that eventonce needs ({said}). Give it the keys and commands in "
+    "docs/stores/redis.md."
 )
 _IN_A_CLUSTER: Final = (
     "this server is part of a cluster, and the key lies on another one. Write redis+cluster:// "
@@ -53,21 +53,20 @@ _INSECURE: Final = (
     "authority of its certificate known here? ssl_ca_certs=FILE in the URI names one."
 )
 _PLAIN: Final = (
-    "this server speaks TLS, and hangs up on everything else. Write rediss:// instead of redis://, "
+    "this server speaks TLS, and closes other connections. Write rediss:// instead of redis://, "
     "rediss+cluster:// or rediss+sentinel:// likewise."
 )
 _UNLED: Final = (
     "no sentinel that answers knows a primary by this name ({said}). Is the name in the URI right? "
-    "If a failover is under way, workers go on by themselves after it."
+    "If a failover is under way, workers continue by themselves after it."
 )
 _AWAY: Final = (
     "cannot be reached, or the connection was lost ({said}). Is the server running, and is the "
-    "address right? Workers go on by themselves once it answers."
+    "address right? Workers continue by themselves once it answers."
 )
 _FULL: Final = (
-    "Redis is at its maxmemory ({said}). Runs that were granted can be settled, new ones are not "
-    "granted. Raise it, or shorten `remember` in the rules; records leave by themselves when they "
-    "expire."
+    "Redis is at its maxmemory ({said}). Granted runs can be settled, but no new run is granted. "
+    "Raise maxmemory, or shorten `remember` in the rules; Redis deletes records when they expire."
 )
 
 _SETTINGS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -76,11 +75,11 @@ _SETTINGS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (NoPermissionError, _FORBIDDEN),
     (MovedError, _IN_A_CLUSTER),
     (ClusterCrossSlotError, _IN_A_CLUSTER),
-    (InvalidResponse, "what answers there is no Redis ({said}). Is the address right?"),
+    (InvalidResponse, "the server that answers is not Redis ({said}). Is the address right?"),
 )
 _LATE: Final = (
-    "no answer in time ({said}). What was asked may have been done, and asking again is safe. "
-    "`timeout=SECONDS` in the URI gives it longer."
+    "no answer in time ({said}). The call may have taken effect, and calling again is safe. "
+    "`timeout=SECONDS` in the URI allows more time."
 )
 _REPLICA: Final = (
     "this is a read-only replica. Give the address of the primary, or one that leads to it after a "
@@ -94,35 +93,35 @@ _LEADERLESS: Final = (
     "the cluster does not serve this slot now ({said}); a failover may be under way. Try again."
 )
 _ALONE: Final = (
-    "written, but {said} it in time. Asking again is safe; look at the replicas, or lower "
+    "written, but {said} it in time. Calling again is safe; check the replicas, or lower "
     "wait_replicas."
 )
 _PASSING: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (BusyLoadingError, "it was started just now and is still loading its data. Try again."),
+    (BusyLoadingError, "it has just started and is still loading its data. Try again."),
     (MaxConnectionsError, _CROWDED),
     (TimedOut, _LATE),
     (ReadOnlyError, _REPLICA),
     (OutOfMemoryError, _FULL),
     (ClusterDownError, _LEADERLESS),
-    (TryAgainError, "this slot is on its way to another server ({said}). Try again."),
+    (TryAgainError, "this slot is being moved to another server ({said}). Try again."),
     (NotReplicated, _ALONE),
     (MasterNotFoundError, _UNLED),
 )
 _SAYINGS: Final = (
-    ("NOREPLICAS", "too few replicas are in step, and its min-replicas-to-write asks for more"),
+    ("NOREPLICAS", "fewer replicas are in sync than its min-replicas-to-write requires"),
     ("MISCONF", "it cannot save to its disk, and refuses writes until it can"),
-    ("BUSY", "a script of somebody's keeps it busy"),
+    ("BUSY", "a script of another client keeps it busy"),
     ("max number of clients", "it has as many clients as its maxclients allows"),
 )
-"""Words of servers that will do better later, in errors that the driver has no class for."""
+"""Words in errors without a class in the driver, about conditions that pass."""
 
 
 def explain(
     error: Exception, where: str, *, has_answered: bool, wants_tls: Callable[[], bool] | None = None
 ) -> EventonceError:
-    """Our error for the driver's. `has_answered` says that the store has answered before: then what
-    looks like a wrong setting is the world having changed, perhaps to change back. `wants_tls`
-    finds out whether the server would have spoken TLS."""
+    """Return our error for the driver's. If the store `has_answered` before, an error that looks
+    like a wrong setting may pass, and is StoreUnavailable. `wants_tls` finds out whether the server
+    speaks TLS."""
     said = str(error)
     if wants_tls is not None and not has_answered and _hung_up(error) and wants_tls():
         return ConfigError(f"{where}: {_PLAIN}")
@@ -157,7 +156,7 @@ def _explain_cluster(
 
 
 def _hung_up(error: Exception) -> bool:
-    """Whether the server may have hung up on what it does not understand, or said so in TLS."""
+    """Return whether the server may have closed a connection without TLS, or answered in TLS."""
     if isinstance(error, RedisClusterException | MasterNotFoundError):
         return "Timeout" not in str(error)
     return type(error) is ConnectionLost or isinstance(error, InvalidResponse)
@@ -168,7 +167,7 @@ def _insecure(said: str) -> bool:
 
 
 def _explain_words(where: str, said: str) -> EventonceError:
-    """The error by its words, where the driver has no class for it."""
+    """Return our error by the words of an error that has no class in the driver."""
     for sign, message in _SAYINGS:
         if sign in said:
             return StoreUnavailable(f"{where}: {message} ({said}). Try again.")
@@ -178,8 +177,8 @@ def _explain_words(where: str, said: str) -> EventonceError:
         return ConfigError(f"{where}: there is no such database on this server ({said}).")
     if "unknown command" in said.lower() or "syntax error" in said:
         return StoreMismatch(
-            f"{where}: the server does not know what eventonce asks of it ({said}). It needs Redis "
-            f"6.2 or newer, or Valkey, with scripts allowed."
+            f"{where}: the server does not know a command that eventonce needs ({said}). It must "
+            f"be Redis 6.2 or newer, or Valkey, with scripts allowed."
         )
     if "WRONGTYPE" in said:
         return StoreMismatch(

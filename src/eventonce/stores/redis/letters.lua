@@ -1,9 +1,9 @@
--- Keeps or drops dead letters. KEYS: the hash of letters by id, and the sorted set that lists them
--- by time: eight bytes of the instant, then the id, all of one score.
--- ARGV: 'put' or 'put_if_full' and then id and body of each letter, which is kept unless one of its
--- id is there; a body begins with the eight bytes of its instant. Or 'drop', the eight bytes of an
--- instant that they must lie before, or nothing, and the ids of letters.
--- Answers how many were put or dropped.
+-- Stores or drops dead letters. KEYS: the hash of dead letters by id, and the sorted set that lists
+-- them by time: eight bytes of the instant, then the id, all with one score.
+-- ARGV: 'put' or 'put_if_full', then id and body of each dead letter; one whose id exists is not
+-- stored. A body begins with the eight bytes of its instant. Or 'drop', the eight bytes of an
+-- instant or '', and ids: with an instant, only dead letters before it are dropped.
+-- Returns how many were stored or dropped.
 local changed = 0
 if ARGV[1] == 'drop' then
   local before = ARGV[2] ~= '' and struct.unpack('>I8', ARGV[2])
@@ -17,7 +17,7 @@ if ARGV[1] == 'drop' then
   end
   return changed
 end
--- HDEL of nothing lets what follows fit into a memory that is full, as codec.py says of GETEX.
+-- HDEL of nothing lets the writes after it pass when the memory is full, like GETEX in codec.py.
 if ARGV[1] == 'put_if_full' then redis.call('HDEL', KEYS[1], '') end
 for i = 2, #ARGV, 2 do
   if redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) == 1 then

@@ -1,12 +1,12 @@
--- What a call was given, and records as bytes; stands before every script that reads records.
+-- The arguments of a call, and records as bytes; the beginning of every script that reads records.
 --
--- The first byte of a record names its form; a form that is not known here is a newer release's, and
--- is left alone. Bytes after the known ones are a newer minor release's too, and are kept.
+-- The first byte of a record names its form. A record of an unknown form is a newer release's, and
+-- is not changed. Bytes after the known ones come from a newer minor release, and are kept.
 --   DONE    a completed fact: token, expires, by, digest
 --   RESULT  the same with its result
 --   HELD    a fact that was granted: token, expires, held_until, attempt, nonce, by
 --   LISTED  anything else: all fields as a MessagePack array, in the order of ledger.Record
---   BRIEF   from here on: what nearly every record is at last, in twelve bytes; see below
+--   BRIEF   from here on: a completed fact in twelve bytes, as most records end; see below
 -- KEPT_DIGESTS, NEWER_WAIT_LEASES, UNSETTLED and LONGEST_LEASE, the constants of the law, are set by
 -- codec.py.
 local DONE, RESULT, HELD, BRIEF = 1, 2, 3, 192
@@ -31,8 +31,8 @@ local function of_brief(raw)
   return at * 1000, at + days * 86400000 + low % 65536
 end
 
--- The one argument begins with the instant, which is 0 unless a test says what time it is; whether
--- replicas are waited for; and how many terms there are.
+-- The one argument begins with the instant (0 except in tests: then the server's clock is read),
+-- whether replicas are waited for, and the number of terms.
 local packed = ARGV[1]
 local now, waiting, many, at = struct.unpack('>I8BI2', packed)
 if now == 0 then
@@ -41,8 +41,8 @@ if now == 0 then
 end
 local raws = #KEYS == 1 and {redis.call('GET', KEYS[1])} or redis.call('MGET', unpack(KEYS))
 
--- What the law needs. It is called only where a record must be unpacked, and takes nothing from
--- around it: to make all of this would cost as much as to answer a new fact or a copy.
+-- The functions that the law needs. Creating them costs as much as answering a new fact or a copy,
+-- so `records` is called only when a record must be unpacked.
 local function records(brief, of_brief)
   local DONE, RESULT, HELD, LISTED, BRIEF = 1, 2, 3, 4, 192
   local MOST_ATTEMPTS = 65535
@@ -115,7 +115,7 @@ local function records(brief, of_brief)
     return now < r.expires or now < r.held_until
   end
 
-  -- The end of a lease, cut down where it was granted by a clock that was set back since.
+  -- The end of a lease; an end that lies too far ahead is from before the clock was set back.
   function all.cut_down(held_until, lease, now)
     return min(held_until, now + max(lease, LONGEST_LEASE))
   end
@@ -127,7 +127,7 @@ local function records(brief, of_brief)
     return false
   end
 
-  -- One more digest; of many, the last few are kept.
+  -- The digests with one more; only the last KEPT_DIGESTS are kept.
   function all.with(digests, digest)
     local more = {}
     for i = max(1, #digests - KEPT_DIGESTS + 2), #digests do more[#more + 1] = digests[i] end

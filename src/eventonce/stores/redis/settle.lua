@@ -1,10 +1,10 @@
--- Settles a batch of runs: ledger.settle, answer for answer, on every key.
+-- Settles a batch of runs, with the same answers as ledger.settle.
 --
--- KEYS: one for each settlement. ARGV: what records.lua reads, the terms that settlements share, and
--- the settlements, each with the number of its terms.
--- Answers a letter for each: kept, fenced, unknown, or a mismatch of formats.
--- The loop at the end completes a fact that its latest token holds, which nearly every settlement
--- is, without unpacking its record; all else goes through the law.
+-- KEYS: one for each settlement. ARGV: the arguments of records.lua, the terms that settlements
+-- share, and the settlements, each with the number of its terms.
+-- Returns a letter for each: kept, fenced, unknown, or a mismatch of formats.
+-- The loop at the end answers the most frequent settlement, the completion of a fact by its latest
+-- token, without unpacking the record; all others go through the law.
 local function law(records, now)
   local KEPT, FENCED = 'k', 'f'
   local COMPLETE, RELEASE, BURY, RETURN = 1, 2, 3, 5
@@ -18,7 +18,7 @@ local function law(records, now)
       r.order, r.at, r.tried, r.trying, r.dirty = false, 0, false, '', false
       return true
     end
-    -- Its own completion again. The order may have advanced since, by an unchanged version.
+    -- The same completion again. The order may have advanced since, by an unchanged version.
     if r.done then return false end
     r.digests = s.order == r.order and records.with(r.digests, s.digest) or {s.digest}
     r.dead = records.without(r.dead, s.digest)
@@ -40,7 +40,7 @@ local function law(records, now)
     end
     local frees = t.action == RELEASE or t.action == RETURN
     if r.nonce ~= t.nonce then
-      -- Already freed or buried: a renewal that comes late must not take the lease back.
+      -- Already freed or buried: a late renewal must not take the lease back.
       return frees and not records.among(r.dead, s.digest) and KEPT or FENCED, false
     end
     if frees then
@@ -58,7 +58,7 @@ end
 local KEPT, UNKNOWN, MISMATCH = 'k', 'u', 'm'
 local COMPLETE = 1
 local FIRST_TERMS, SIZE_OF_TERMS = at, 33
--- Bytes of a held record before its `by` and that one's length.
+-- The bytes of a held record before the length of its `by`.
 local BEFORE_BY = 29
 local call, byte, sub = redis.call, string.byte, string.sub
 local pack, parse = struct.pack, struct.unpack
@@ -126,7 +126,7 @@ for i = 1, #KEYS do
   if raw then seen = i end
 end
 
--- WAIT counts this connection's own writes: with none it would confirm nothing of what was read.
+-- WAIT counts only writes of this connection: without one, it would not confirm what was read.
 if waiting == 1 and seen and not written then
   call('SET', KEYS[seen], raws[seen], 'KEEPTTL')
 end

@@ -1,6 +1,6 @@
--- One record as the law has it; stands after records.lua. KEYS: its name.
--- Answers its fields in the order of ledger.Record, nothing if there is none or it has expired, and
--- 'mismatch' if a newer release wrote it.
+-- One record; appended to records.lua. KEYS: the name of the record.
+-- Returns its fields in the order of ledger.Record, nothing if there is none or it has expired,
+-- and 'mismatch' if a newer release wrote it.
 local raw = raws[1]
 if not raw then return false end
 local unpacked = records(brief, of_brief)

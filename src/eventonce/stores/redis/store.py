@@ -24,10 +24,10 @@ from eventonce.stores.redis.uri import PREFIX, TIMEOUT, read, shown_client
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 REPLICATION_TIMEOUT: Final = 1.0
-"""Seconds replicas may take to confirm, where they are waited for: they are milliseconds behind."""
+"""Seconds that replicas may take to confirm, if `wait_replicas` is set: mostly milliseconds."""
 
 LETTERS_A_PAGE: Final = 100
-"""Letters read or written at once: each holds a whole event, up to some hundred KiB."""
+"""Dead letters read or written at once: each holds a whole event, up to some hundred KiB."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Letter).decode
@@ -39,10 +39,10 @@ T = TypeVar("T", Claim, Settlement)
 class RedisStore:
     """Records and dead letters in Redis 6.2 or newer, in Valkey, or in a cluster of either.
 
-    Safe in many threads, and across a fork. Leases and windows end by the server's own clock, and
-    records leave by its own expiry. An answer is as durable as the server is set up
-    to make it: with `wait_replicas` it has reached so many replicas, without it a failover may lose
-    the last moment's writes; `docs/stores/redis.md` says what that means for events.
+    Safe in many threads, and across a fork. The server's clock ends leases and windows, and Redis
+    deletes expired records. An answer is as durable as the settings of the server make it: with
+    `wait_replicas` it has reached so many replicas; without, a failover may lose the last writes.
+    `docs/stores/redis.md` says what that means for events.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class RedisStore:
         wait_replicas: int = 0,
         timeout: float = TIMEOUT,
     ) -> None:
-        """`client` stays the user's: `close` leaves it open. `timeout` is for how many seconds a
-        settlement waits for a cluster's failover; all other times are the client's own."""
+        """`client` belongs to the caller: `close` leaves it open. `timeout` is how many seconds a
+        settlement waits for a cluster's failover; all other time-outs are the client's own."""
         if isinstance(client, RedisCluster):
             server: Server | Cluster = Cluster(lambda: client)
         elif isinstance(client, Redis):
@@ -62,7 +62,7 @@ class RedisStore:
         else:
             kind = type(client)
             raise ConfigError(
-                f"RedisStore: a redis.Redis or redis.RedisCluster client is needed, and this is a "
+                f"RedisStore needs a redis.Redis or redis.RedisCluster client, and this is a "
                 f"{kind.__module__}.{kind.__qualname__}. Stores are synchronous, under asyncio too."
             )
         self._open(server, shown_client(client), prefix, wait_replicas, timeout)
@@ -71,8 +71,8 @@ class RedisStore:
     def from_uri(cls, uri: str) -> RedisStore:
         """`redis://user:password@host:6379/0`, `redis+cluster://host,host`,
         `redis+sentinel://host,host/name/0`, each with `rediss` for TLS and `valkey` for `redis`, or
-        `unix:///path`; with `?prefix=…&timeout=…&wait_replicas=…` and more, as docs/stores/redis.md
-        has them."""
+        `unix:///path`; with `?prefix=…&timeout=…&wait_replicas=…` and more, see
+        docs/stores/redis.md."""
         address = read(uri)
         address.check_here()
         if address.cluster:
@@ -80,7 +80,7 @@ class RedisStore:
         else:
             server = Server(address.connect())
         store = cls.__new__(cls)
-        # ruff: noqa: SLF001  the class makes its own instance, which connects when first used
+        # ruff: noqa: SLF001  the class's own instance, which connects at first use
         store._open(server, str(address), address.prefix, address.wait_replicas, address.timeout)
         store._owned = True
         store._wants_tls = address.wants_tls
@@ -129,7 +129,7 @@ class RedisStore:
         return [by_index[index] for index in range(len(claims))]
 
     def _claim_packable(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
-        """Give each claim that cannot be packed its error as a verdict; the others go on."""
+        """Judge the claims that can be packed; each other claim gets an error as its verdict."""
         refused = [codec.unpackable(claim) for claim in claims]
         judged = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
         return [next(judged) if bad is None else bad for bad in refused]
@@ -155,7 +155,7 @@ class RedisStore:
     def _settle_packable(
         self, settlements: Sequence[Settlement], now: int | None
     ) -> list[SettleResult]:
-        """Some cannot be packed: no run was ever granted to them."""
+        """Settle the settlements that can be packed; the others are `unknown`: none was granted."""
         packable = [codec.unpackable(it.claim) is None for it in settlements]
         settled = iter(self.settle(list(compress(settlements, packable)), now))
         return [next(settled) if good else "unknown" for good in packable]
@@ -168,7 +168,7 @@ class RedisStore:
         pack: Callable[..., bytes],
         now: int | None,
     ) -> Build:
-        """Builds the commands of this script on some of these."""
+        """Return a function that builds the command of this script for some of `asked`."""
 
         def build(indexes: Sequence[int] | None) -> Command:
             some, theirs = asked, keys
@@ -214,8 +214,8 @@ class RedisStore:
     def put_letters(self, letters: Sequence[Letter]) -> None:
         for start in range(0, len(letters), LETTERS_A_PAGE):
             page = letters[start : start + LETTERS_A_PAGE]
-            # A run ends with a dead letter, and must be able to; how many come of input that never
-            # ran has no bound, and these wait until there is memory.
+            # A run must be able to end with a dead letter even if the memory is full. Dead letters
+            # of input that never ran are not limited in number: they wait until there is memory.
             if_full = any(letter.status == "dead" for letter in page)
             words = [b"put_if_full" if if_full else b"put"]
             for letter in page:
@@ -237,13 +237,13 @@ class RedisStore:
         return None if body is None else _letter(body)
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
-        """Dead letters page by page: they may be dropped while they are read."""
+        """Yield dead letters page by page: some may be dropped meanwhile."""
         start = b"-"
         limit = (b"+", b"LIMIT", b"0", b"%d" % LETTERS_A_PAGE)
         while page := self._of_letters(b"ZRANGEBYLEX", self._keys.letters_by_time, start, *limit):
             ids = [entry[_instant.size :] for entry in page]
             for body in self._of_letters(b"HMGET", self._keys.letters, *ids):
-                # None where it was dropped between the two calls.
+                # None if it was dropped between the two calls.
                 if body is not None and consumer in (None, (letter := _letter(body)).consumer):
                     yield letter
             start = b"(" + page[-1]
@@ -253,18 +253,18 @@ class RedisStore:
         return [name.decode() for name in kept]
 
     def add_name(self, name: str) -> None:
-        # A sorted set, because a user may write one already, for dead letters.
+        # A sorted set, because the documented permissions of a user include ZADD, for dead letters.
         self._of_letters(b"ZADD", self._keys.names, b"0", name.encode())
 
     def _of_letters(self, *words: bytes) -> Any:
         return self._one(Command(words, self._keys.letters_slot))
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:  # noqa: ARG002  nothing to do
-        """Redis drops what expired by itself."""
+        """Do nothing: Redis deletes expired records."""
         return 0
 
     def stats(self) -> Stats:
-        """Counted one by one, in steps: exact while nothing comes or goes."""
+        """Count the records in steps: exact if none is written or deleted meanwhile."""
         try:
             nodes = self._server.nodes()
             records = sum(admin.count_records(node, self._keys.pattern()) for node in nodes)
@@ -273,16 +273,16 @@ class RedisStore:
         return Stats(records=records, letters=self._of_letters(b"HLEN", self._keys.letters))
 
     def create(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002  nothing to do
-        """Redis needs nothing made beforehand; that it is there is looked at."""
+        """Check that Redis answers; it needs no schema."""
         self.show(PROBE.key)
         return []
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Records of an older form are read as they are, and are written anew when they change."""
+        """Do nothing but check: records of an older form are rewritten when they change."""
         return self.create(dry_run=dry_run)
 
     def check(self) -> list[Finding]:
-        # A server that cannot be reached, or refuses the user, cannot be looked at: that is raised.
+        # An error of the connection or the login is raised, not reported as a finding.
         self.show(PROBE.key)
         return admin.check(self, self, self._server.nodes, self._wait.replicas)
 

@@ -1,5 +1,5 @@
-"""The URI of a Redis store: where its servers are, the driver's clients that reach them, and how
-they are named in messages; with tokens of AWS IAM in place of a password."""
+"""The URI of a Redis store: its servers, the driver's clients for them, their names in messages,
+and tokens of AWS IAM in place of a password."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ SENTINEL_PORT: Final = 26379
 PREFIX: Final = "eventonce"
 
 TIMEOUT: Final = 5.0
-"""Seconds until a call that is not answered fails: a batch takes milliseconds, and a renewal that
-fails after this long is still tried again well within a lease of 60 s."""
+"""Seconds until a call without an answer fails: a batch takes milliseconds, and a renewal that
+fails after this long is retried well within a lease of 60 s."""
 
 CONNECT_TIMEOUT: Final = 2.0
-"""Seconds until a connection that does not come about fails."""
+"""Seconds until an attempt to connect fails."""
 
 _KEEPALIVE: Final = {
     getattr(socket, name): value
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)
 }
-"""Seconds and tries until the system gives up a connection whose other end is silent: the next call
-then finds it closed, and need not run into its time-out."""
+"""Seconds and probes until the system closes a connection whose other end is silent: the next call
+then finds it closed, instead of waiting for its time-out."""
 
 _HELP: Final = (
     "Write redis://user:password@host:6379/0, rediss:// for TLS, "
     "redis+cluster://host:port,host:port for a cluster, "
     "redis+sentinel://host:port,host:port/name for the primary of that name, "
     "rediss+cluster:// and rediss+sentinel:// for these with TLS, unix:///path?db=0 for a socket; "
-    "valkey may stand for redis."
+    "valkey can replace redis."
 )
 _SCHEME_KINDS: Final = ("", "cluster", "sentinel", "unix")
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -72,10 +72,10 @@ class Options(msgspec.Struct):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the servers are. As text it names them without user and password."""
+    """The addresses of the servers. As text it names them without user and password."""
 
     hosts: tuple[tuple[str, int], ...]
-    """Of servers, or of sentinels if there is a `service`; none if there is a `path`."""
+    """The hosts of servers, or of sentinels if there is a `service`; empty if there is a `path`."""
     cluster: bool = False
     service: str = ""
     """The name by which sentinels know the primary."""
@@ -86,8 +86,7 @@ class Address(msgspec.Struct, frozen=True):
     timeout: float = TIMEOUT
     wait_replicas: int = 0
     connection: dict[str, Any] = {}
-    """The options of the driver beside the host, passwords among them, so that they are never
-    shown."""
+    """The driver's options beside the host. They include passwords, and are never shown."""
     sentinel: dict[str, Any] = {}
     """The same for connections to sentinels."""
 
@@ -102,8 +101,8 @@ class Address(msgspec.Struct, frozen=True):
         return (f"Redis {self.service} of sentinels {where[6:]}" if self.service else where) + tls
 
     def check_here(self) -> None:
-        """ConfigError for what is missing on this machine: of a file that is not there the driver
-        would say that the server is away."""
+        """Raise ConfigError for a library or a file that is missing here: for a missing file the
+        driver would say that the server cannot be reached."""
         tokens = self.connection.get("credential_provider")
         if tokens is not None:
             tokens.signer.check_installed()
@@ -113,7 +112,7 @@ class Address(msgspec.Struct, frozen=True):
                 raise ConfigError(f"{self}: {name}={file}: there is no such file here")
 
     def connect(self) -> Redis:
-        """The driver's client of a single server; it connects when first used."""
+        """Return the driver's client of a single server; it connects when first used."""
         options = {"db": self.database, "retry": _ONCE, **self.connection}
         if self.path:
             return Redis(unix_socket_path=self.path, **options)
@@ -125,24 +124,24 @@ class Address(msgspec.Struct, frozen=True):
         return Redis(host=host, port=port, **options)
 
     def connect_cluster(self) -> RedisCluster:
-        """The driver's client of a cluster; it connects at once."""
+        """Return the driver's client of a cluster; it connects at once."""
         return RedisCluster(
             startup_nodes=[_node(host, port) for host, port in self.hosts],
-            # The partitions that are there go on while another one's primary is replaced.
+            # While the primary of one partition is replaced, the others continue.
             require_full_coverage=False,
             retry=_ONCE,
             **self.connection,
         )
 
     def wants_tls(self) -> bool:
-        """Whether a server there speaks TLS, although the URI says nothing of it: such a server
-        hangs up without a word."""
+        """Return whether a server speaks TLS although the URI does not: it closes the connection
+        without an answer."""
         if "ssl" in self.connection:
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        # A server without TLS says nothing to a handshake: it waits for the end of the line.
+        # A server without TLS does not answer a handshake: it waits for the end of the line.
         wait = min(self.connection["socket_connect_timeout"], 1.0)
         for host, port in self.hosts:
             try:
@@ -153,7 +152,7 @@ class Address(msgspec.Struct, frozen=True):
                     return True
             except ssl.SSLError as error:
                 if "ALERT" in (error.reason or ""):
-                    # The server speaks TLS, and wants a certificate too, or another version.
+                    # The server speaks TLS, but requires a certificate, or another version.
                     return True
             except OSError:
                 continue
@@ -164,11 +163,11 @@ _node: Final[Callable[[str, int], ClusterNode]] = ClusterNode
 _sentinel: Final[Callable[..., Any]] = Sentinel
 
 _ONCE: Final = Retry(NoBackoff(), 0)
-"""The store tries again where that helps; the driver's own pauses would only delay the news."""
+"""The store retries where that helps; the driver's own pauses would only delay the error."""
 
 
 def shown(hosts: tuple[tuple[str, int], ...], database: int = 0, *, cluster: bool) -> str:
-    """Servers as messages name them."""
+    """Return the names of servers for messages."""
     names = ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts
     )
@@ -178,12 +177,12 @@ def shown(hosts: tuple[tuple[str, int], ...], database: int = 0, *, cluster: boo
 
 
 def shown_socket(path: str, database: int) -> str:
-    """A Unix socket as messages name it."""
+    """Return the name of a Unix socket for messages."""
     return f"Redis {path} ({database})" if database else f"Redis {path}"
 
 
 def shown_client(client: Redis | RedisCluster) -> str:
-    """The servers of a user's client as messages name them."""
+    """Return the names of the servers of a user's client, for messages."""
     if isinstance(client, RedisCluster):
         cluster: Any = client
         nodes = sorted({(str(node.host), int(node.port)) for node in cluster.get_primaries()})
@@ -193,19 +192,19 @@ def shown_client(client: Redis | RedisCluster) -> str:
     if "path" in options:
         return shown_socket(str(options["path"]), database)
     if "host" not in options:
-        # A Sentinel's pool knows a name and looks the host up.
+        # The pool of a Sentinel has a service name, and looks the host up.
         return f"Redis {getattr(client.connection_pool, 'service_name', 'of the client')}"
     host = (str(options["host"]), int(options.get("port", PORT)))
     return shown((host,), database, cluster=False)
 
 
 def read(uri: str) -> Address:
-    """Take the URI apart; ConfigError if it is wrong. Nothing is opened."""
+    """Return the address in the URI; ConfigError if it is wrong. Opens nothing."""
     parts = parse_uri(uri, _HELP)
     scheme, _, kind = ("redis+unix" if parts.scheme == "unix" else parts.scheme).partition("+")
     secure = scheme in {"rediss", "valkeys"}
     if not (secure or scheme in {"redis", "valkey"}) or kind not in _SCHEME_KINDS:
-        raise parts.refuse("this is no URI of a Redis store")
+        raise parts.refuse("this is not the URI of a Redis store")
     options = parts.read(Options)
     service, path, database = _path(parts, kind, options)
     _check(parts, kind, options, secure=secure)
@@ -243,26 +242,26 @@ def read(uri: str) -> Address:
 
 
 def _path(parts: StoreURI, kind: str, options: Options) -> tuple[str, str, int]:
-    """The sentinels' name of the primary, the path of a socket, the number of the database."""
+    """Return the name of the primary (sentinels), the path of a socket, and the database."""
     if kind == "unix":
         if len(parts.path) < 2 or parts.hosts:
-            raise parts.refuse("the path of a socket is expected, and no host")
+            raise parts.refuse("it must have the path of a socket, and no host")
         return "", parts.path, options.db
     service, database = "", parts.path.strip("/")
     if kind == "sentinel":
         service, _, database = database.partition("/")
         if not service:
-            raise parts.refuse("the name of the primary is expected after the sentinels")
+            raise parts.refuse("the name of the primary must follow the sentinels")
     if database and not (database.isascii() and database.isdecimal()):
-        raise parts.refuse("the database is expected as a number")
+        raise parts.refuse("the database must be a number")
     return service, "", int(database or 0)
 
 
 def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> None:
-    """ConfigError for parts that do not belong together."""
+    """Raise ConfigError for parts that cannot be combined."""
     named = set(parts.options)
     problems = {
-        "a host is expected": not parts.hosts and kind != "unix",
+        "it must have a host": not parts.hosts and kind != "unix",
         "several hosts are for redis+cluster:// and redis+sentinel://": kind == ""
         and len(parts.hosts) > 1,
         "a cluster has no databases": kind == "cluster" and parts.path.strip("/") not in ("", "0"),
@@ -289,11 +288,11 @@ _CACHES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "serverless": ("elasticache", {"ResourceType": "ServerlessCache"}),
     "memorydb": ("memorydb", {}),
 }
-"""The service that a cache belongs to, and what a request to connect to it says besides."""
+"""The service of each kind of cache, and the further parameters of a request to connect."""
 
 
 def _cache(iam: str) -> tuple[str, str, Mapping[str, str]]:
-    """The name, the service and the query of `name`, `serverless/name` or `memorydb/name`."""
+    """Return name, service and parameters of `name`, `serverless/name` or `memorydb/name`."""
     kind, _, name = iam.rpartition("/")
     known = _CACHES.get(kind or "elasticache")
     if known is None or not name:

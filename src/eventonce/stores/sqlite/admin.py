@@ -1,7 +1,7 @@
-"""The file: opened, made, brought up to date, and checked.
+"""The file: opened, created, migrated and checked.
 
-The store makes its file by being opened. `SQLiteSchema` makes and checks it for the command line,
-and does not make one that is only checked.
+The store creates its file when it is opened. `SQLiteSchema` creates and checks it for the command
+line; a check creates nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 
 FORMAT: Final = 2
-"""What this release writes; rises only when an older release could no longer work on the file."""
+"""The format that this release writes; rises only if older releases could not work on the file."""
 
 MIGRATIONS: Mapping[int, str] = {
     1: """
--- Or SQLite looks at all views and triggers in the file, refuses if one of them is broken, and
--- makes those that read our table read the one that is dropped here.
+-- Otherwise SQLite checks all views and triggers in the file, refuses if one of them is broken, and
+-- changes those that read our table, so that they read the table that is dropped here.
 PRAGMA legacy_alter_table = ON;
 ALTER TABLE eventonce_records RENAME TO eventonce_format_1;
 PRAGMA legacy_alter_table = OFF;
@@ -62,8 +62,8 @@ INSERT INTO eventonce_records (id, token, until, body)
 DROP TABLE eventonce_format_1;
 """
 }
-"""From each older format, the statements that lead to the next one. In format 1 a record was one
-row by its key."""
+"""The statements that lead from each older format to the next one. In format 1 a record was one row
+under its key."""
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -71,55 +71,54 @@ PAIRED: Final = (
     "SELECT (SELECT count(*) FROM eventonce_keys), (SELECT count(*) FROM eventonce_records),"
     " (SELECT count(DISTINCT id) FROM eventonce_keys CROSS JOIN eventonce_records USING (id))"
 )
-"""Counts keys, records, and records that have a key: as many of each, if all are in pairs."""
+"""Counts keys, records, and records that have a key; all three are equal in a sound file."""
 
 UNPAIRED: Final = (
     "DELETE FROM eventonce_keys WHERE id NOT IN (SELECT id FROM eventonce_records) OR id IN "
     "(SELECT id FROM eventonce_keys GROUP BY id HAVING count(*) > 1); "
     "DELETE FROM eventonce_records WHERE id NOT IN (SELECT id FROM eventonce_keys)"
 )
-"""Drops what is not one key with one record."""
+"""Deletes keys and records that are not pairs of one key and one record."""
 
 CACHE_KIB: Final = 16_384
-"""Pages kept by the connection that does the work: the few at the end of the tree where keys sort
-by time, and no more memory than this where they do not."""
+"""The page cache of the connection that does the work: enough for the end of the tree if keys sort
+by time, and a limit of memory if they do not."""
 
 CHECKPOINT_PAGES: Final = 4_000
-"""Written aside before they are brought home: four times SQLite's own, for a page at the end of the
-tree is written in many batches and brought home once. The -wal file grows to some 16 MiB."""
+"""Pages in the log before a checkpoint: four times SQLite's default, because a page at the end of
+the tree is written in many batches, and checkpointed once. The -wal file grows to some 16 MiB."""
 
 OLDEST: Final = (3, 32)
-"""The oldest SQLite. Those before it take 999 values in a statement; ours have up to 1,025
-(`queries.ROWS`)."""
+"""The oldest SQLite that works. Older ones take at most 999 values in a statement; ours have up to
+1,025 (`queries.ROWS`)."""
 
 MAY_WRITE: Final = "this user may write it"
 
 UPGRADE: Final = "SQLite 3.32 or newer is needed: install it, or a Python that comes with it"
 
 POLL: Final = 0.002
-"""Seconds, at most, between two looks at a lock. SQLite's own waits grow to a tenth of a second,
-and a process that looks so rarely came away empty-handed after five, among eight busy ones."""
+"""The most seconds between two attempts to get a lock. SQLite's own pauses grow to a tenth of a
+second: among eight busy processes, one did not get the lock within five seconds."""
 
 
 def open_for_reading(location: Location) -> sqlite3.Connection:
-    """A connection to the file that is there. It leaves no other file behind."""
+    """Return a connection to an existing file. It leaves no other file behind."""
     path = location.path
     if not may(path, os.W_OK) and not all(may(one, os.F_OK) for one in beside(path)):
-        # SQLite would open it for reading, make the two with its permissions, and not remove them:
-        # once the file may be written again, they could not be.
+        # SQLite would open it for reading, make the other two with its permissions, and not remove
+        # them: when the file is writable again, these would not be.
         raise read_only()
     return connect(location, "rw", location.options.wait, sqlite3.Connection)
 
 
 def open_for_writing(location: Location, kind: type[C]) -> C:
-    """A connection for transactions begun by `begin`. Makes the file if it is not there."""
+    """Return a connection for transactions of `begin`. Creates the file if it does not exist."""
     return _patiently(location, lambda: _open(location, kind))
 
 
 def begin(connection: sqlite3.Connection, location: Location) -> None:
-    """Begin a transaction that no other writer is in from its first moment on: what is read in it
-    still holds when it is written."""
-    # The driver's own method, for a guarded connection runs nothing outside of a transaction.
+    """Begin a transaction with the write lock: what it reads still holds when it writes."""
+    # The driver's own method: a guarded connection runs nothing outside of a transaction.
     execute = sqlite3.Connection.execute
     _patiently(location, lambda: execute(connection, "BEGIN IMMEDIATE"))
 
@@ -141,7 +140,7 @@ def _open(location: Location, kind: type[C]) -> C:
         raise StoreMismatch(f"{location.path}: this Python has SQLite {version}. {UPGRADE}.")
     make_private(location.path)
     if refused(location.path) is not None:
-        # SQLite would open it for reading, and say so at the first write only.
+        # SQLite would open it for reading, and report it only at the first write.
         raise read_only()
     connection = connect(location, "rwc", 0, kind)
     try:
@@ -149,8 +148,8 @@ def _open(location: Location, kind: type[C]) -> C:
         connection.execute(f"PRAGMA synchronous = {location.options.synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        # Zeros over what is deleted or moved: results and dead letters hold people's words, which
-        # would stay in the file until their place is used again. It costs nothing measurable.
+        # Deleted data is overwritten with zeros: results and dead letters hold personal data, which
+        # would otherwise stay in the file until its place is reused. The cost cannot be measured.
         connection.execute("PRAGMA secure_delete = ON")
     except BaseException:
         sqlite3.Connection.close(connection)
@@ -159,7 +158,7 @@ def _open(location: Location, kind: type[C]) -> C:
 
 
 def connect(location: Location, mode: str, wait: float, kind: type[C]) -> C:
-    """The driver's connection, with no transaction that it would begin by itself."""
+    """Return the driver's connection, which begins no transaction by itself."""
     return sqlite3.connect(
         f"{location.path.as_uri()}?mode={mode}",
         uri=True,
@@ -171,23 +170,23 @@ def connect(location: Location, mode: str, wait: float, kind: type[C]) -> C:
 
 
 def make_private(path: Path) -> None:
-    """Make the file, if it is not there, for its owner alone: letters hold whole events. SQLite
-    gives its log and the log's index the same permissions."""
-    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+    """Create the file, if it does not exist, for its owner alone: dead letters hold whole events.
+    SQLite gives its log and the log's index the same permissions."""
+    with suppress(OSError):  # the file exists, or SQLite reports why it cannot be created
         if sys.platform == "linux":
-            # Without opening it: closing it again would end the locks of our other connections.
+            # Without opening it: a close would release the locks of our other connections.
             os.mknod(path, 0o600)
         else:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Make our tables where there are none, and migrate older ones."""
-    # One view of what is asked, for another process may be making the file at this moment.
+    """Create our tables if there are none, and migrate older ones."""
+    # In one transaction, because another process may be creating the tables at this moment.
     connection.execute("BEGIN")
     script = _script_from(_format_of(connection, path), path)
     connection.execute("COMMIT")
-    # Before anything is written, for it cannot be switched on within a transaction.
+    # Before the write transaction, because the mode cannot be changed within one.
     _write_ahead(connection, path)
     if not script:
         return
@@ -200,21 +199,21 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _script_from(found: int | None, path: Path) -> str:
-    """What makes tables of this format ones that we work with: nothing, if they are."""
+    """Return the statements that bring tables of this format up to date; empty if they are."""
     if found is None:
         return SCHEMA
     missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
     if missing:
         raise StoreMismatch(
             f"{path}: the tables in this file have format {found}, this release writes format "
-            f"{FORMAT}, and it knows no way from {missing[0]} to {missing[0] + 1}. Open it with a "
-            f"release between the two first, or give another path."
+            f"{FORMAT}, and it cannot migrate from {missing[0]} to {missing[0] + 1}. Open it with "
+            f"a release between the two first, or give another path."
         )
     return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
 
 
 def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
-    """The format of our tables, None if there are none; a newer one is refused."""
+    """Return the format of our tables, None if there are none; refuse a newer one."""
     ours = "SELECT name FROM sqlite_master WHERE name = 'eventonce_tables'"
     if connection.execute(ours).fetchone() is None:
         return None
@@ -222,14 +221,14 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     if found > FORMAT:
         raise StoreMismatch(
             f"{path}: the tables in this file have format {found}, made by a newer eventonce, and "
-            f"this release reads up to format {FORMAT}. Install the newer one here too, or give "
-            f"another path."
+            f"this release reads up to format {FORMAT}. Install the newer release here too, or "
+            f"give another path."
         )
     return int(found)
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One by one, for the driver's `executescript` would end the transaction they belong in."""
+    """Yield the statements of a script: the driver's `executescript` would end the transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -239,7 +238,7 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
-    """Let readers and one writer work at a time, instead of readers or one writer."""
+    """Switch to WAL mode, in which readers and one writer work at the same time."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise ConfigError(
@@ -249,15 +248,15 @@ def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
 
 
 class State(NamedTuple):
-    """What there is in a file."""
+    """The state of a file."""
 
     format: int | None
-    """Of our tables; None where there are none."""
+    """The format of our tables; None if there are none."""
     write_ahead: bool
 
 
 class SQLiteSchema:
-    """The schema of a store's file, whether the file exists or not; nothing of it is held open."""
+    """The schema of a store's file, which need not exist; nothing is held open."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -265,11 +264,11 @@ class SQLiteSchema:
 
     @classmethod
     def from_uri(cls, uri: str) -> SQLiteSchema:
-        """As the store's own."""
+        """Return the schema of the store with this URI."""
         return cls(read(uri))
 
     def create(self, *, dry_run: bool = False) -> list[str]:
-        """Make the file, or our tables in it; answers what was done, or would be."""
+        """Create the file, or our tables in it; return the steps that were done, or would be."""
         found = self._found()
         if found is None:
             step = f"create {self._path}, with tables of format {FORMAT} and a write-ahead log"
@@ -280,7 +279,7 @@ class SQLiteSchema:
         return self._take([step], dry_run=dry_run)
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Bring our tables up to date; answers what was done, or would be."""
+        """Migrate our tables; return the steps that were done, or would be."""
         found = self._found()
         if found is None or found.format is None:
             fault = "does not exist" if found is None else "has no tables of eventonce"
@@ -293,24 +292,24 @@ class SQLiteSchema:
         return self._take(steps, dry_run=dry_run)
 
     def check(self) -> list[Finding]:
-        """Look at the file, its tables, its log, permissions, and for damage."""
+        """Check the file, its tables, its log and its permissions, and look for damage."""
         if not may(self._path, os.F_OK):
             fix = unwritable(self._path) or f"{self._create}; opening it does so too"
             return [Finding(f"{self._path} does not exist", fix, missing=True)]
         findings = [Finding(f"{self._path} exists")]
         why = unwritable(self._path)
         if why:
-            # To open it could leave a log and an index that nobody may write.
+            # Opening it could leave a log and an index that nobody may write.
             return [*findings, Finding(MAY_WRITE, why)]
         try:
             for finding in self._findings():
-                findings.append(finding)  # noqa: PERF402  those before an error count too
+                findings.append(finding)  # noqa: PERF402  findings before an error count too
         except StoreMismatch as error:
             findings.append(Finding("it can be read", str(error)))
         return findings
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def _findings(self) -> Iterator[Finding]:
         with self._opened() as file:
@@ -325,8 +324,8 @@ class SQLiteSchema:
             yield Finding("it keeps a write-ahead log", "" if found.write_ahead else migrate)
             yield Finding(MAY_WRITE)
             yield Finding("others may not read it", self._readable_by_others())
-            yield Finding("all who use it share its log", self._apart())
-            # One fault suffices: there is nothing to be done about the second alone.
+            yield Finding("all processes that use it share its log", self._apart())
+            # The first fault suffices: the remedy is the same for more.
             (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
             yield Finding("SQLite finds no damage in it", fix)
@@ -364,7 +363,7 @@ class SQLiteSchema:
         return State(found, mode == "wal")
 
     def _take(self, steps: list[str], *, dry_run: bool) -> list[str]:
-        """Take these steps, which is what opening the file does."""
+        """Take these steps, by opening the file."""
         if steps and (why := unwritable(self._path)):
             raise ConfigError(f"{self._path}: {why}")
         if steps and not dry_run:
@@ -373,31 +372,31 @@ class SQLiteSchema:
         return [f"would {step}" if dry_run else step for step in steps]
 
     def _unpaired(self, connection: sqlite3.Connection) -> str:
-        """What to do where a part of the records is gone, after a `.recover` or a deletion by hand:
-        a new record may get the number of one that is missing, and answer for a wrong key."""
+        """Return the remedy if keys or records are missing, after a `.recover` or a deletion by
+        hand: a new record could get the id of a missing one, and answer for a wrong key."""
         keys, records, pairs = connection.execute(PAIRED).fetchone()
         if keys == records == pairs:
             return ""
         return (
             f"{keys:,} keys and {records:,} records are {pairs:,} pairs. Stop all that use the "
-            f"file, keep a copy, and drop the rest, whose events are then new ones: sqlite3 "
+            f"file, keep a copy, and delete the rest, whose events are then new: sqlite3 "
             f'{self._path} "{UNPAIRED}"'
         )
 
     def _readable_by_others(self) -> str:
-        """What to do where everybody on this machine may read the letters, which are events."""
+        """Return the remedy if everybody on this machine may read the dead letters."""
         if not open_to_all(self._path):
             return ""
         return f"everybody on this machine may: chmod o-rwx {' '.join(self._location.names)}"
 
     def _apart(self) -> str:
-        """What to do where a process works on a log that was removed under it: it sees nothing of
-        what others write, nor they of its own. Linux tells it, of processes of this user."""
+        """Return the remedy if a process uses a log that was removed: it does not see the writes of
+        others, nor they its own. Found on Linux, for processes of this user."""
         path = os.path.realpath(self._path)
         removed = {f"{path}{end} (deleted)" for end in ("", "-wal", "-shm")}
         apart = set()
         for process in Path("/proc").glob("[0-9]*"):
-            # A process, or a file of it, may be gone before it is looked at.
+            # A process or a file may disappear meanwhile.
             with suppress(OSError):
                 for name in os.listdir(process / "fd"):  # noqa: PTH208  the names suffice
                     with suppress(OSError):
@@ -407,6 +406,6 @@ class SQLiteSchema:
             return ""
         return (
             f"the file, its -wal or its -shm was removed while it was open in process "
-            f"{', '.join(sorted(apart))}, which may run what others have run. Stop all that use "
-            f"the file, and start them again"
+            f"{', '.join(sorted(apart))}, which may run events again that others have run. Stop "
+            f"all that use the file, and start them again"
         )

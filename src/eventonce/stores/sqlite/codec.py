@@ -1,7 +1,7 @@
-"""Records as bytes: what a row holds beside its key, its token and the instant it lives until.
+"""Records as bytes: the body of a row, beside its key, its token and the instant it lives until.
 
-The first byte names the form. The two that nearly every record has, a completed fact and a fact
-that is held, are a few bytes; all others are a MessagePack list of the record's fields.
+The first byte names the form. The two frequent forms, a completed fact and a fact that is held, are
+a few bytes; all others are a MessagePack list of the record's fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eventonce.core.ledger import Record
 from eventonce.errors import StoreMismatch
 
 DONE: Final = b"\x01"
-"""A fact completed without result and content: then its `by`."""
+"""A fact completed without result and digest: then its `by`."""
 
 HELD: Final = b"\x02"
 """A fact that was granted: then attempt, nonce and `held_until`, then its `by`."""
@@ -33,12 +33,12 @@ _decoder: Final[msgspec.msgpack.Decoder[tuple[Any, ...]]] = msgspec.msgpack.Deco
 
 
 def lives_until(record: Record) -> int:
-    """The first instant at which the record no longer counts."""
+    """Return the first instant at which the record no longer counts."""
     return max(record.expires, record.held_until)
 
 
 def pack(record: Record) -> bytes:
-    """The body of the record's row; an `OverflowError` where a number is beyond 64 bits."""
+    """Return the body of the record's row; OverflowError if a number has more than 64 bits."""
     if record.done:
         if record == Record(token=record.token, expires=record.expires, done=True, by=record.by):
             return DONE + record.by
@@ -60,7 +60,7 @@ def pack(record: Record) -> bytes:
 
 
 def held(attempt: int, nonce: int, held_until: int, by: bytes) -> bytes:
-    """The body of a fact that was granted; an `OverflowError` as above."""
+    """Return the body of a fact that was granted; OverflowError like `pack`."""
     try:
         return _LEASE.pack(HELD, attempt, nonce, held_until) + by
     except struct.error as error:
@@ -68,7 +68,7 @@ def held(attempt: int, nonce: int, held_until: int, by: bytes) -> bytes:
 
 
 def unpack(token: int, until: int, body: bytes) -> Record:
-    """The record of a row."""
+    """Return the record of a row."""
     form = body[:1]
     if form == DONE:
         return Record(token=token, expires=until, done=True, by=body[1:])
@@ -85,6 +85,6 @@ def unpack(token: int, until: int, body: bytes) -> Record:
     if form == LISTED:
         return Record(token, *_decoder.decode(body[1:]))
     raise StoreMismatch(
-        f"a record is packed in form {body[:1].hex() or 'empty'}, which this release cannot read: "
-        f"a newer eventonce wrote it. Install that one here too."
+        f"a record has form {body[:1].hex() or 'empty'}, which this release cannot read: a newer "
+        f"eventonce wrote it. Install that release here too."
     )

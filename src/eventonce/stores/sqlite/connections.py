@@ -1,9 +1,9 @@
 """The connections of one process to the file, over threads, interruptions and forks.
 
-An exception may come out of a signal at any instant, and both classes must survive each of them.
-Their state is attributes and lists that one instruction changes; work is given as a function and
-not done in a `with` block, because Python may be interrupted as it enters `__exit__`; and what must
-happen at the end is done by calls of C and assignments, which are done once they are begun.
+A signal can raise an exception at any instant, and both classes must survive it. Their state is
+attributes and lists, each changed by one instruction. Work is passed as a function and not done in
+a `with` block, because Python may be interrupted before `__exit__` begins. The steps at the end are
+calls of C and assignments, which cannot be interrupted midway.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from eventonce.stores.sqlite.uri import Location
 T = TypeVar("T")
 
 TRANSACTION_WAIT: Final = 60.0
-"""Seconds a handler waits for its transaction behind other threads': as long as the default lease,
-for by then its run is another's."""
+"""Seconds that a handler waits for its transaction behind other threads: as long as the default
+lease, because after it another run may have the event."""
 
 CHECK: Final = 0.1
-"""Seconds, at most, between two looks at whose the lock is: an interrupted thread wakes nobody."""
+"""The most seconds between two checks of the lock: an interrupted thread may wake nobody."""
 
 REST: Final = 0.1
-"""The file is left to other processes for this share of the time that a transaction took …"""
+"""The share of a transaction's time for which the file is then left to other processes …"""
 
 MAX_REST: Final = 0.004
-"""… and for no more seconds than these, in which each of them looks at the lock (`admin.POLL`)."""
+"""… and the most seconds of it; in this time each of them tries the lock (`admin.POLL`)."""
 
 Waiter = SimpleQueue[None]
-"""One wait for the lock; what is put into it wakes the thread that waits."""
+"""One wait for the lock; an item in the queue wakes the thread that waits."""
 
 
 class WriteLock:
-    """The lock that threads write under: calls of the store wait for one transaction of a handler
-    at the most; handlers get it in the order in which they asked, each after the calls that were
-    waiting when the one before it ended. Whoever waits looks at the state again and again, so that
-    a wake-up that was lost costs `CHECK`, and nothing else."""
+    """The lock of the threads that write. A call of the store waits for at most one transaction of
+    a handler. Handlers get the lock in the order of their requests, each after the calls that were
+    waiting when the last transaction ended. A waiting thread checks the state regularly, so that a
+    lost wake-up costs `CHECK` seconds, and nothing else."""
 
     def __init__(self) -> None:
         self.holder: Waiter | None = None
-        """Whose the lock is. The holder gives it back by assigning None: a call could be
+        """The waiter that has the lock. It is released by assigning None, because a call could be
         interrupted before it does anything."""
         self._mutex = threading.Lock()
         self._calls: list[Waiter] = []
         self._handlers: list[Waiter] = []
         self._first: list[Waiter] = []
-        """Calls that have waited for a transaction, and must not wait for another one."""
+        """Calls that have waited for one transaction, and must not wait for another one."""
         self._rests_until = 0.0
 
     def take(self, waiter: Waiter, wait: float, *, handler: bool = False) -> bool:
-        """Wait for the lock so many seconds; whether it is this waiter's now."""
+        """Wait up to `wait` seconds for the lock; return whether this waiter has it."""
         queue = self._handlers if handler else self._calls
         deadline = 0.0
         try:
@@ -86,12 +86,12 @@ class WriteLock:
         return False
 
     def ended(self, took: float) -> None:
-        """Say that a handler's transaction ends now, after so many seconds."""
+        """Note that a handler's transaction ends now, after `took` seconds."""
         self._first = list(self._calls)
         self._rests_until = time.monotonic() + min(took * REST, MAX_REST)
 
     def wake(self) -> None:
-        """Wake the thread that is next."""
+        """Wake the next thread."""
         waiter = self._next() or next(iter(self._handlers), None)
         if waiter is not None:
             waiter.put(None)
@@ -108,9 +108,9 @@ class WriteLock:
 class Connections:
     """The connections of one store.
 
-    SQLite lets one write at a time, so threads share one connection for the store's own work; a
-    caller's transaction has another, because what the caller sets on it must not reach the store's
-    work; and every reading has its own, so that it waits for nobody and nobody for it.
+    SQLite allows one writer at a time, so threads share one connection for the store's own work. A
+    caller's transaction has another one, because the caller's settings must not affect the store's
+    work. Every read has its own connection, so that it neither waits nor makes others wait.
     """
 
     def __init__(self, location: Location) -> None:
@@ -119,17 +119,17 @@ class Connections:
         self.guarded: GuardedConnection | None = None
         """The connection for callers' transactions."""
         self.transaction: Waiter | None = None
-        """Whose transaction is open on it."""
+        """The waiter whose transaction is open on it."""
         self.forking: Waiter | None = None
-        """Whose fork is to come; until it is done no reading begins."""
+        """The waiter of a fork that is about to happen; until it is done no read begins."""
         self._ready: Waiter | None = None
-        """Whose fork finds nothing open."""
+        """The waiter of a fork at which nothing is open."""
         self._readings: set[object] = set()
         self._writer: sqlite3.Connection | None = None
         self._names = location.names
         self._files: list[tuple[int, int] | None] = []
         self.unusable = ""
-        """Why nothing can be done with it any more."""
+        """Why the store cannot be used any more; empty if it can."""
         # Another thread may be about to fork.
         self.lock.holder = Waiter()
         _all.add(self)
@@ -141,7 +141,7 @@ class Connections:
             self.lock.wake()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this in a transaction of the store's own: commits if it returns, else rolls back."""
+        """Call `work` in a transaction of the store: commit if it returns, else roll back."""
         lock, waiter = self.lock, Waiter()
         connection: sqlite3.Connection | None = None
         try:
@@ -166,12 +166,12 @@ class Connections:
         return answer
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do this on a connection that sees what is committed."""
+        """Call `work` with a connection that sees committed data."""
         self.still_here()
         reading = object()
         try:
             self._readings.add(reading)
-            # Looked at after that: whoever forks looks at the readings after this.
+            # In this order, because `before_fork` sets `forking` before it checks the readings.
             while self.forking is not None:
                 self._readings.discard(reading)
                 time.sleep(POLL)
@@ -186,68 +186,68 @@ class Connections:
             self._readings.discard(reading)
 
     def close(self) -> None:
-        """Let go of everything; closing again does nothing."""
+        """Close all connections; idempotent."""
         if self.unusable:
             return
         lock, waiter = self.lock, Waiter()
         try:
             self.take(waiter, self.location.options.wait)
-            self.unusable = "this store was closed; open another"
+            self.unusable = "this store is closed; open another"
             self._close()
         finally:
             if lock.holder is waiter:
                 lock.holder = None
 
     def take(self, waiter: Waiter, wait: float, *, handler: bool = False) -> None:
-        """Take the lock for writing."""
+        """Take the lock for writing; StoreUnavailable after `wait` seconds."""
         self.still_here()
         if self._holds_transaction():
             raise StoreError(
                 f"{self.location.path}: this thread has a transaction of this store open, and the "
-                f"store waits for its end. Settle through the transaction, or leave it first."
+                f"store waits for its end. Settle through the transaction, or end it first."
             )
         if not self.lock.take(waiter, wait, handler=handler):
             raise StoreUnavailable(
                 f"{self.location.path}: other threads have held the store for longer than "
-                f"{wait:g} s. Try again; if it stays so, look for a handler's transaction that is "
-                f"held open."
+                f"{wait:g} s. Try again; if it stays so, look for a handler that holds its "
+                f"transaction open."
             )
         self.still_here()
 
     def _holds_transaction(self) -> bool:
-        """Whether this thread is in a transaction of a caller's."""
+        """Return whether this thread has a caller's transaction open."""
         held = self.transaction is not None and self.lock.holder is self.transaction
         return held and self.guarded is not None and self.guarded.thread == threading.get_ident()
 
     def still_here(self) -> None:
-        """Refuse to go on with what was closed."""
+        """Raise StoreError if the store is closed or unusable."""
         if self.unusable:
             raise StoreError(f"{self.location.path}: {self.unusable}")
 
     def open(self) -> sqlite3.Connection:
-        """The connection that does the work; opened again after a fork, and freed of what an
-        interruption left open. The lock is the caller's."""
+        """Return the connection that does the work; opened again after a fork, with an interrupted
+        transaction rolled back. The caller must hold the lock."""
         if self.transaction is not None:
             if self.guarded is not None:
                 undo(self.guarded)
             self.guarded = self.transaction = None
         writer = self._writer
         if writer is not None and self._files != self._identities():
-            # Going on would write into a file that no other process finds. All connections of this
-            # process must go: the next one would share their log and its index.
+            # Further writes would go to a file that no other process finds. All connections of this
+            # process must be closed: a new one would share their log and its index.
             self._close()
             for other in list(_all):
                 other.close_if_idle(self.location)
             raise StoreUnavailable(
                 f"{self.location.path}: the file, or the log beside it (-wal, -shm), was removed "
-                f"or replaced while it was open. What it remembered is in the file that was moved; "
-                f"the next call takes what is there now."
+                f"or replaced while it was open. Its records are in the file that was moved; the "
+                f"next call uses the file that is there now."
             )
         if writer is None:
             writer = open_for_writing(self.location, sqlite3.Connection)
-            # Before a statement of many rows changes a page, SQLite saves the page, to undo the
-            # statement alone: in a temporary file, unless it is told otherwise. A statement has
-            # 256 rows at most, so this is about a megabyte.
+            # Before a statement of many rows changes a page, SQLite saves the page, to be able to
+            # undo only the statement: by default in a temporary file. A statement has at most 256
+            # rows, so this takes about a megabyte.
             writer.execute("PRAGMA temp_store = MEMORY")
             self._files = self._identities()
             self._writer = writer
@@ -256,7 +256,7 @@ class Connections:
         return writer
 
     def open_guarded(self) -> GuardedConnection:
-        """The connection for a caller's transaction. The lock is the caller's."""
+        """Return the connection for a caller's transaction. The caller must hold the lock."""
         self.open()
         if self.guarded is None:
             connection = open_for_writing(self.location, GuardedConnection)
@@ -265,20 +265,20 @@ class Connections:
         return self.guarded
 
     def _identities(self) -> list[tuple[int, int] | None]:
-        """What tells the file, its log and the log's index from others under the same names."""
+        """Return the identities of the file, its log and the log's index."""
         return [identity(name) for name in self._names]
 
     def _close(self) -> None:
-        # Before they are closed: one that is closed must not be found here, whatever happens.
+        # First the attributes: a closed connection must not be found there after an interruption.
         guarded, writer = self.guarded, self._writer
         self.guarded = self._writer = None
         for connection in (guarded, writer):
             if connection is not None:
-                # A caller's own `close` would be refused.
+                # The `close` of a guarded connection is refused.
                 sqlite3.Connection.close(connection)
 
     def close_if_idle(self, location: Location) -> None:
-        """Close the connections to this file; the next call opens them again."""
+        """Close the connections to this file if nobody uses them; the next call opens them."""
         lock, waiter = self.lock, Waiter()
         try:
             if self.location.path == location.path and lock.take(waiter, 0):
@@ -288,10 +288,10 @@ class Connections:
                 lock.holder = None
 
     def before_fork(self, waiter: Waiter) -> None:
-        """Close what must not live on in two processes, if nobody is in the midst of it.
+        """Close connections that must not exist in two processes, if nobody uses them.
 
-        SQLite's locks belong to a process. The child of a fork has none of them, but SQLite in it
-        believes it has, even for connections that it opens anew beside those it was born with.
+        SQLite's locks belong to a process. The child of a fork has none of them, but its SQLite
+        assumes that it has, also for new connections beside those that it inherited.
         """
         if not self._holds_transaction() and self.lock.take(waiter, self.location.options.wait):
             self._close()
@@ -304,7 +304,7 @@ class Connections:
             self._ready = waiter
 
     def after_fork(self, waiter: Waiter, *, child: bool) -> None:
-        """Go on, in both processes."""
+        """Continue, in both processes."""
         if child and self._ready is not waiter:
             self.unusable = (
                 "this process was forked while a transaction was open or the file was read, and "
@@ -316,7 +316,7 @@ class Connections:
             _never_close(self.guarded)
             _never_close(self._writer)
         elif child:
-            # Without the threads that were waiting in the parent.
+            # A new lock, because the threads that waited exist only in the parent.
             self.lock = WriteLock()
             self.forking = None
             self._readings = set()
@@ -327,17 +327,17 @@ class Connections:
 
 
 def _never_close(connection: sqlite3.Connection | None) -> None:
-    """Let not even the end of this process drop it: SQLite would roll back what the other process
-    has written to the log, and that one would go on to commit what is no longer there."""
-    import ctypes  # noqa: PLC0415  almost nobody needs it
+    """Keep this connection from being closed, even at the end of this process: SQLite would roll
+    back what the parent has written to the log, and the parent would commit what is gone."""
+    import ctypes  # noqa: PLC0415  seldom needed
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def identity(name: str) -> tuple[int, int] | None:
-    """What tells a file from another under the same name; None where there is none."""
+    """Return device and inode of a file; None if it does not exist."""
     try:
-        status = os.stat(name)  # noqa: PTH116  in every transaction, and half the price of a Path's
+        status = os.stat(name)  # noqa: PTH116  called in every transaction; half the cost of Path's
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
@@ -347,7 +347,7 @@ _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 
 
 class _Forking(threading.local):
-    """The locks that this thread took to fork; other threads may be about to fork too."""
+    """The locks that this thread took for its fork; other threads may fork too."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Connections, Waiter]] = []

@@ -1,4 +1,4 @@
-"""The connection for a caller's own statements, which refuses to end the transaction."""
+"""The connection for a caller's own statements; it refuses to end the transaction."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any, Final, NoReturn, Self
 from eventonce.errors import StoreError, StoreUnavailable
 
 ENDED: Final = (
-    "the transaction of this connection has ended, or is another thread's. Ask for the "
-    "connection anew in each run, and let an error that ended the transaction end the handler too."
+    "the transaction of this connection has ended, or belongs to another thread. Get the "
+    "connection again in each run, and let an error that ended the transaction end the handler."
 )
 
 INTERRUPTED: Final = (
-    "a signal's exception fell on a question of SQLite's and was lost there, with the statement. "
-    "Nothing was committed; let this error end the handler too, and try again."
+    "an exception from a signal was lost inside a callback of SQLite, and the statement failed. "
+    "Nothing was committed; let this error end the handler, and try again."
 )
 
 KEEP: Final = "COMMIT -- the store's own"
-"""In words that no caller uses: the driver keeps statements prepared by their text, and SQLite does
-not ask again whether it may run one that is."""
+"""A text that no caller uses: the driver caches prepared statements by their text, and SQLite asks
+the authorizer only when it prepares a statement."""
 
 
 class GuardedConnection(sqlite3.Connection):
-    """Refuses what would end the store's transaction, before anything is committed: if that were
-    noticed afterwards, the caller's writes would stand without their completion, and be made again.
+    """Refuses statements that would end the store's transaction, before they are committed:
+    afterwards the caller's writes would stand without their completion, and be made again.
 
-    Savepoints are the caller's. The store keeps or undoes the whole.
+    The caller may use savepoints. The store commits or rolls back the whole transaction.
     """
 
     _ours = True
-    """Whether it is the store that asks."""
+    """Whether the store, not the caller, runs a statement."""
 
     denied = False
-    """Whether it was us who refused a statement."""
+    """Whether this connection refused the last statement."""
 
     thread: int | None = None
-    """The thread whose transaction is open: one that kept the connection writes into no other's."""
+    """The thread whose transaction is open; another thread that kept the connection is refused."""
 
     def guard(self) -> None:
-        """From here on others ask."""
-        # SQLite asks when it prepares a statement; after this it prepares every one of them anew.
+        """Refuse statements that end the transaction from now on."""
+        # SQLite asks when it prepares a statement; after this call it prepares all of them again.
         super().set_authorizer(self._authorize)
         self._ours = False
 
@@ -56,12 +56,12 @@ class GuardedConnection(sqlite3.Connection):
 
     @property
     def running(self) -> bool:
-        """Whether the transaction is open: SQLite itself ends it at some errors (a full disk)."""
+        """Whether the transaction is open: SQLite itself ends it after some errors (full disk)."""
         return not self.closed and self.in_transaction
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed behind our back."""
+        """Whether the caller has closed the connection."""
         try:
             return self.total_changes < 0
         except sqlite3.ProgrammingError:
@@ -98,18 +98,18 @@ class GuardedConnection(sqlite3.Connection):
         refuse("`with connection:`")
 
     def _authorize(self, action: int, first: str | None, *_: object) -> int:
-        # One within another is SQLite's to refuse.
+        # A BEGIN inside a transaction is refused by SQLite.
         ends = action == sqlite3.SQLITE_TRANSACTION and first != "BEGIN"
         self.denied = ends and not self._ours
         return sqlite3.SQLITE_DENY if self.denied else sqlite3.SQLITE_OK
 
 
 def undo(connection: GuardedConnection) -> None:
-    """Roll back and close, whatever the caller has done to it; again it does nothing.
+    """Roll back and close, whatever the caller has done to the connection; idempotent.
 
-    Closing alone rolls nothing back as long as a cursor is in the midst of its rows, and an
-    authorizer that is interrupted forbids the rollback. Each step is the driver's own, in C, and is
-    taken even if an exception falls on the one before.
+    Closing alone does not roll back while a cursor still has rows, and an interrupted authorizer
+    refuses the rollback. Each step is the driver's own, in C, and runs even if an exception
+    interrupts the one before.
     """
     try:
         sqlite3.Connection.set_authorizer(connection, None)
@@ -142,7 +142,7 @@ class GuardedCursor(sqlite3.Cursor):
 def run(
     connection: Any, execute: Callable[..., sqlite3.Cursor], asked: tuple[Any, ...]
 ) -> sqlite3.Cursor:
-    """Run a statement inside the transaction; outside of it, it would be committed at once."""
+    """Run a statement inside the transaction; outside of it, it would commit at once."""
     if not connection.in_transaction or connection.thread != get_ident():
         raise StoreError(ENDED)
     connection.denied = False
@@ -157,9 +157,9 @@ def run(
 
 
 def refuse(what: str, why: Exception | None = None) -> NoReturn:
-    """Say what to do instead."""
+    """Raise StoreError with the remedy."""
     raise StoreError(
         f"{what} is refused on this connection, and nothing was committed: its transaction ends "
         f"with the handler or the block, together with the completion. Write through execute and "
-        f"executemany; to take back a part of it, use a SAVEPOINT."
+        f"executemany; to undo a part of it, use a SAVEPOINT."
     ) from why

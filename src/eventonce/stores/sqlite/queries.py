@@ -1,15 +1,14 @@
-"""The statements of the store, over a connection with an open transaction: records, then letters.
+"""The statements of the store, in an open transaction: records, then dead letters.
 
-A record is two rows: its key, in a tree by key, and what changes, in a table that is written at its
-end (`schema.sql` says why). Both come and go together.
+A record is two rows: its key, in a tree by key, and the fields that change, in a table that grows
+at its end (`schema.sql` gives the reason). Both are written and deleted together.
 
-What the law says of most batches is said here in a statement for many rows: facts that nobody has
-asked for are inserted, and facts completed by their latest token updated. Where the count of rows
-shows that something was not so, the law itself is asked, row by row. A statement carries many rows,
-because each one gives other threads the interpreter, and with a busy one beside it every row would
-wait for its turn.
+Most batches need no call of the law for each event: new facts are inserted, and facts completed by
+their latest token are updated, many rows in a statement. If the count of changed rows differs, the
+law judges row by row. A statement has many rows, because each statement releases the GIL: with a
+busy thread beside it, every row would wait for its turn.
 """
-# ruff: noqa: S608  what is put into a statement is marks, their numbers and names of columns
+# ruff: noqa: S608  only placeholders, their numbers and names of columns are put into a statement
 
 from __future__ import annotations
 
@@ -27,23 +26,23 @@ from eventonce.stores.sqlite.codec import DONE, held, lives_until, pack, unpack
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 ROWS: Final = (256, 64, 16, 4, 1)
-"""Rows in one statement: more do not make it faster, and few sizes are few statements to keep."""
+"""Rows in one statement: more are not faster, and few sizes need few prepared statements."""
 
 _key: Final = attrgetter("key")
 _claimed_key: Final = attrgetter("claim.key")
 
 RECORD: Final = 3
-"""Values of a record beside its key."""
+"""The number of values of a record beside its key."""
 
 Keys = list[bytearray]
 Values = list[bytearray | int]
-"""The keys, rising, so that the tree is gone through once; and for each of them in turn its token,
-until and body. Bytearrays, because the driver binds them as they are; for bytes it first looks for
-an adapter, which costs as much as the row itself."""
+"""The keys in rising order, so that the tree is traversed once; and for each of them its token,
+until and body. Bytearrays, because the driver binds them directly; for bytes it first looks for an
+adapter, which costs as much as the row itself."""
 
 
 class _Statement(Protocol):
-    """A statement for so many rows."""
+    """A function that returns the statement for a number of rows."""
 
     def __call__(self, rows: int, /, *, alike: bool) -> str: ...
 
@@ -75,10 +74,11 @@ def _complete(rows: int, *, alike: bool) -> str:
 
 
 def _upsert(rows: int, *, alike: bool) -> str:
-    """The start of a statement that changes records, after whose first value come the keys.
+    """Return the start of a statement that changes records; its values are one number, the keys,
+    then the records.
 
-    SQLite updates one row a statement, or many at twice the price, but upserts many at once. None
-    is inserted by it: each key has its record.
+    SQLite updates one row a statement, or many at twice the cost, but upserts many at once. Nothing
+    is inserted by it, because each key has its record.
     """
     marks = enumerate(_marks(rows, 1 + rows, alike=alike), 2)
     values = ", ".join(f"(?{key}, {record})" for key, record in marks)
@@ -90,7 +90,7 @@ def _upsert(rows: int, *, alike: bool) -> str:
 
 
 def _marks(rows: int, before: int, *, alike: bool) -> list[str]:
-    """What stands for each record, after so many other values."""
+    """Return the placeholders of each record, after `before` other values."""
     if alike:
         return [f"?{before + 1}, ?{before + 2}, ?{before + 3 + n}" for n in range(rows)]
     starts = range(before + 1, before + 1 + RECORD * rows, RECORD)
@@ -98,8 +98,8 @@ def _marks(rows: int, before: int, *, alike: bool) -> list[str]:
 
 
 def _given(values: Values, start: int, stop: int) -> tuple[bool, Values]:
-    """The values of some records, as a statement takes them. Mostly all have one token and one
-    until, which it then takes once: giving it values is a good part of the work."""
+    """Return whether these records share one token and one until, and their values: shared values
+    are bound once, because binding is a large part of the work."""
     tokens, untils, bodies = (values[start * RECORD + n : stop * RECORD : RECORD] for n in range(3))
     if tokens.count(tokens[0]) == untils.count(untils[0]) == stop - start:
         return True, [tokens[0], untils[0], *bodies]
@@ -119,15 +119,16 @@ _RECORDS: Final = "eventonce_keys CROSS JOIN eventonce_records USING (id)"
 def claim(
     connection: sqlite3.Connection, claims: Sequence[Claim], now: int, *, hopeful: bool
 ) -> tuple[list[Verdict], bool]:
-    """Judge a batch; answers also whether every key was new, to be hopeful the next time.
+    """Judge a batch; return the verdicts, and whether every key was new (`hopeful` next time).
 
-    Hope saves the look at what is there; where it was vain, a batch costs half as much again.
+    A hopeful call saves the read of existing records; if a key exists, the batch costs half as much
+    again.
     """
     keys = [claim.key for claim in claims]
     for claim in claims:
         if claim.peek or claim.alone or not 0 < claim.lease <= ledger.UNSETTLED:
-            # What is inserted below must be held, by a lease that its record outlives, in short
-            # form.
+            # An inserted record must be held, by a lease that the record outlives, and have the
+            # short form.
             return _judge(connection, claims, read(connection, keys), {}, now), False
     known = {} if hopeful else read(connection, keys)
     new = [claim for claim in claims if claim.key not in known] if known else claims
@@ -140,18 +141,18 @@ def claim(
 
 
 def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdict], Keys, Values]:
-    """What the law gives these claims if none of their keys is known, and the rows to write."""
+    """Return the law's verdicts on these claims if all keys are new, and the rows to write."""
     granted: dict[bytes, Verdict] = {}
     keys: Keys = []
     values: Values = []
     grants: dict[tuple[int, int], tuple[Verdict, Record, int]] = {}
     facts: dict[tuple[int, int, int], tuple[Verdict, Record, int, bytearray]] = {}
     asked: tuple[int, int, int] | None = None
-    # Of claims on the same key the first stays first.
+    # The sort is stable: of claims on one key the first stays first.
     for claim in sorted(claims, key=_key):
         key = claim.key
         if claim.order is None:
-            # Facts on the same terms differ in nothing but their key, their nonce and their `by`.
+            # Facts with the same terms differ only in their key, their nonce and their `by`.
             if asked != (asks := (claim.lease, claim.remember, claim.nonce)):
                 asked = asks
                 if asks not in facts:
@@ -175,7 +176,7 @@ def _first_grants(claims: Sequence[Claim], now: int) -> tuple[dict[bytes, Verdic
 
 def _grant(claim: Claim, now: int) -> tuple[Verdict, Record, int]:
     verdict, record = ledger.judge(None, claim, now)
-    record = cast("Record", record)  # the law writes down what it grants
+    record = cast("Record", record)  # the law returns a record with every grant
     return verdict, record, lives_until(record)
 
 
@@ -209,7 +210,7 @@ def settle(
     keys, values = _completions(settlements, now)
     if keys and _run(connection, _complete, keys, values, now) == len(settlements):
         return ["kept"] * len(settlements)
-    # Those that were updated answer as they did: the law keeps a completion that is repeated.
+    # Rows that were updated get the same answer again: the law keeps a repeated completion.
     known = read(connection, [settlement.claim.key for settlement in settlements])
     there = frozenset(known)
     answers: list[SettleResult] = []
@@ -225,7 +226,7 @@ def settle(
 
 
 def _completions(settlements: Sequence[Settlement], now: int) -> tuple[Keys, Values]:
-    """The rows of `ledger.completed_fact`; none where the batch holds anything else."""
+    """Return the rows of completed facts; nothing if the batch has anything else."""
     keys: Keys = []
     values: Values = []
     done = bytearray(DONE)
@@ -244,13 +245,13 @@ def _completions(settlements: Sequence[Settlement], now: int) -> tuple[Keys, Val
 
 
 def read(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, Record]:
-    """The records there are under these keys, expired ones too."""
+    """Return the records of these keys, expired ones too."""
     wanted = [bytearray(key) for key in keys]
     return {
         key: unpack(token, until, body)
         for start, stop in _chunks(len(wanted))
-        # All at once, by a cursor that no variable holds: one that an exception's traceback keeps
-        # in the midst of its rows would keep the connection in the past.
+        # `fetchall`, and no variable for the cursor: a cursor with unread rows, kept alive by the
+        # traceback of an exception, would hold the connection's old view of the file.
         for key, token, until, body in _cursor(connection)
         .execute(_read(stop - start), wanted[start:stop])
         .fetchall()
@@ -259,7 +260,7 @@ def read(connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, R
 
 def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     cursor = connection.cursor()
-    # The caller of a transaction may have set one on the connection.
+    # The caller of a transaction may have set a row factory on the connection.
     cursor.row_factory = None
     return cursor
 
@@ -267,12 +268,12 @@ def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 def _write(
     connection: sqlite3.Connection, records: Mapping[bytes, Record], there: Container[bytes]
 ) -> None:
-    """Put these records where their keys' were, or anew where their keys are not `there`."""
+    """Update the records of keys that are `there`, and insert the others."""
     old = sorted(key for key in records if key in there)
     new = sorted(key for key in records if key not in there)
     _run(connection, _update, *_rows(records, old), 0)
     if not _insert(connection, *_rows(records, new)):
-        raise sqlite3.IntegrityError("a key has lost its record; see `eventonce store check`")
+        raise sqlite3.IntegrityError("a key has lost its record; run `eventonce store check`")
 
 
 def _rows(records: Mapping[bytes, Record], keys: Sequence[bytes]) -> tuple[Keys, Values]:
@@ -284,14 +285,14 @@ def _rows(records: Mapping[bytes, Record], keys: Sequence[bytes]) -> tuple[Keys,
 
 
 def _insert(connection: sqlite3.Connection, keys: Keys, values: Values) -> bool:
-    """Insert these records if every key is new, and nothing otherwise; whether it was so."""
+    """Insert these records if every key is new, otherwise nothing; return whether it was done."""
     first = 0
     for start, stop in _chunks(len(keys)):
         count = stop - start
         alike, given = _given(values, start, stop)
         last = connection.execute(_insert_records(count, alike=alike), given).lastrowid
         assert last is not None
-        # Of one statement, at the end of the table: their ids follow each other.
+        # Rows of one statement at the end of the table have consecutive ids.
         lowest = last - count + 1
         first = first or lowest
         pairs = [lowest, *keys[start:stop]]
@@ -312,7 +313,7 @@ def _run(
     values: Values,
     own: int,
 ) -> int:
-    """Run the statement for all rows, with a value of its own; answers how many it changed."""
+    """Run the statement for all rows, with `own` as its first value; return the changed rows."""
     changed = 0
     for start, stop in _chunks(len(keys)):
         alike, given = _given(values, start, stop)
@@ -330,7 +331,7 @@ def _chunks(count: int) -> Iterator[tuple[int, int]]:
 
 
 def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
-    """Drop these records; answers how many there were."""
+    """Delete these records; return how many there were."""
     each = [(key,) for key in keys]
     connection.executemany(
         "DELETE FROM eventonce_records WHERE id = (SELECT id FROM eventonce_keys WHERE key = ?)",
@@ -340,7 +341,7 @@ def forget(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
 
 
 def clear_results(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
-    """Drop the results of these records; answers how many had one."""
+    """Delete the results of these records; return how many had one."""
     known = read(connection, keys)
     cleared = {key: it for key in known if (it := ledger.without_result(known[key])) is not None}
     _write(connection, cleared, known)
@@ -350,8 +351,8 @@ def clear_results(connection: sqlite3.Connection, keys: Sequence[bytes]) -> int:
 def sweep(
     connection: sqlite3.Connection, after: bytes, limit: int, now: int
 ) -> tuple[int, int, bytes]:
-    """Drop what expired of so many records after this key; answers how many there were, how many
-    were dropped, and after which key to go on. Nothing is written where nothing has expired."""
+    """Delete the expired ones of `limit` records after this key; return how many there were, how
+    many were deleted, and the key to continue after. Writes only if a record has expired."""
     looked, last, soonest = connection.execute(
         "SELECT count(*), max(key), min(until) FROM"
         f" (SELECT key, until FROM {_RECORDS} WHERE key > ? ORDER BY key LIMIT ?)",
@@ -369,12 +370,12 @@ def sweep(
             " (SELECT 1 FROM eventonce_records WHERE id = eventonce_keys.id)",
             (after, last),
         ).rowcount
-    # Fewer than asked for: that was the last of them, and the next round begins.
+    # Fewer records than the limit: the end was reached, and the next round begins at the first.
     return looked, dropped, last if looked == limit else b""
 
 
 def sweep_on(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int, int]:
-    """Sweep from where the last sweep of any process stopped; answers looked at and dropped."""
+    """Continue the last sweep of any process; return how many were checked and deleted."""
     (after,) = connection.execute("SELECT swept FROM eventonce_tables").fetchone()
     looked, dropped, last = sweep(connection, after, limit, now)
     if not looked and after:
@@ -384,23 +385,23 @@ def sweep_on(connection: sqlite3.Connection, limit: int, now: int) -> tuple[int,
 
 
 def counts(connection: sqlite3.Connection) -> tuple[int, int]:
-    """How many records and how many letters there are."""
+    """Return how many records and how many dead letters there are."""
     (records,) = connection.execute("SELECT count(*) FROM eventonce_keys").fetchone()
     (letters,) = connection.execute("SELECT count(*) FROM eventonce_letters").fetchone()
     return records, letters
 
 
 _LETTER: Final = "id, consumer, status, reason, rule, key, event, at, attempt"
-"""The fields of a letter, in their order; a later release's come after them."""
+"""The fields of a dead letter, in their order; a later release adds its own after them."""
 
 _LETTER_MARKS: Final = ", ".join("?" * len(_LETTER.split(", ")))
 
 BEFORE_ALL_LETTERS: Final = (-(2**63), "")
-"""Before every letter."""
+"""The instant and id that sort before every dead letter."""
 
 
 def put_letters(connection: sqlite3.Connection, new: Sequence[Letter]) -> None:
-    """Keep these letters; one that is there already is left as it is."""
+    """Store these dead letters; one whose id exists is not changed."""
     connection.executemany(
         f"INSERT INTO eventonce_letters ({_LETTER}) VALUES ({_LETTER_MARKS})"
         " ON CONFLICT (id) DO NOTHING",
@@ -411,7 +412,7 @@ def put_letters(connection: sqlite3.Connection, new: Sequence[Letter]) -> None:
 def letters(
     connection: sqlite3.Connection, consumer: str | None, after: tuple[int, str], limit: int
 ) -> list[Letter]:
-    """So many letters after the one of this instant and id, oldest first."""
+    """Return up to `limit` dead letters after this instant and id, oldest first."""
     rows = connection.execute(
         f"SELECT {_LETTER} FROM eventonce_letters WHERE (at, id) > (?1, ?2)"
         " AND (?3 IS NULL OR consumer = ?3) ORDER BY at, id LIMIT ?4",
@@ -421,7 +422,7 @@ def letters(
 
 
 def letter(connection: sqlite3.Connection, id: str) -> Letter | None:
-    """The letter of this id."""
+    """Return the dead letter of this id."""
     row = connection.execute(
         f"SELECT {_LETTER} FROM eventonce_letters WHERE id = ?", (id,)
     ).fetchone()
@@ -429,8 +430,8 @@ def letter(connection: sqlite3.Connection, id: str) -> Letter | None:
 
 
 def drop_letters(connection: sqlite3.Connection, ids: Sequence[str], before: int | None) -> int:
-    """Drop these letters, if they are of an instant before this one; answers how many there
-    were."""
+    """Delete these dead letters; with `before`, only those of an earlier instant. Return how many
+    were deleted."""
     return connection.executemany(
         "DELETE FROM eventonce_letters WHERE id = ?1 AND (?2 IS NULL OR at < ?2)",
         [(each, before) for each in ids],
@@ -438,7 +439,7 @@ def drop_letters(connection: sqlite3.Connection, ids: Sequence[str], before: int
 
 
 def names(connection: sqlite3.Connection) -> list[str]:
-    """The names of the consumers that use the file."""
+    """Return the names of the consumers that use the file."""
     ours = "SELECT 1 FROM sqlite_master WHERE name = 'eventonce_names'"
     if connection.execute(ours).fetchone() is None:
         return []
@@ -446,7 +447,7 @@ def names(connection: sqlite3.Connection) -> list[str]:
 
 
 def add_name(connection: sqlite3.Connection, name: str) -> None:
-    """Keep this name. The table is made for the first one: older releases work without it."""
+    """Store this name. The table is made for the first name: older releases work without it."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS eventonce_names (name TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID"
     )

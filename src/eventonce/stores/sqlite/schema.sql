@@ -1,17 +1,17 @@
--- The tables of format 2. `admin.py` runs this statement by statement. The file may be another
--- application's too: our tables are known by their prefix, and nothing else in it is touched.
+-- The tables of format 2. `admin.py` runs this statement by statement. Another application may use
+-- the file too: our tables have a prefix, and nothing else in the file is touched.
 --
--- A later minor version adds columns (ALTER TABLE ... ADD COLUMN) and leaves the format as it is:
--- no statement of this release names all columns of a table or replaces a row, so it reads past
--- what was added and keeps it. An added column says which token its value belongs to, for a key
--- whose record expired begins anew in the same row.
+-- A later minor version adds columns (ALTER TABLE ... ADD COLUMN) and does not change the format:
+-- no statement of this release names all columns of a table or replaces a row, so it ignores added
+-- columns and keeps them. An added column must say which token its value belongs to, because an
+-- expired key begins anew in the same row.
 
--- A record is a row in each of these. Keys that begin with their time sort by it, so that work stays
--- on a few pages of a large tree; but keys of one second, and keys without a time, fall anywhere in
--- their part of it. So a key is written there once, at its claim, and all that changes stands in a
--- table that new records are appended to: a completion writes the few pages at its end, whatever
--- the keys are. There is no index on anything else, because each would cost as much again. `until`
--- is the instant up to which the record lives and `body` what codec.py makes of the rest.
+-- A record is a row in each of these two tables. Keys that begin with their time sort by it, so
+-- that work stays on a few pages of a large tree; but keys of one second, and keys without a time,
+-- are spread over their part of it. So a key is written once, at its claim, and all that changes is
+-- in a table that new records are appended to: a completion writes the few pages at the end of it,
+-- whatever the keys are. There is no other index, because each would double the cost. `until` is
+-- the instant at which the record ends, and `body` the other fields, packed by codec.py.
 CREATE TABLE eventonce_keys (
     key BLOB NOT NULL PRIMARY KEY,
     id INTEGER NOT NULL
@@ -38,8 +38,8 @@ CREATE TABLE eventonce_letters (
 
 CREATE INDEX eventonce_letters_by_age ON eventonce_letters (at, id);
 
--- Which format these tables have, and where the last sweep stopped: the next one goes on there, in
--- whichever process it runs.
+-- The format of these tables, and the key at which the last sweep stopped: the next one, in any
+-- process, continues there.
 CREATE TABLE eventonce_tables (
     one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
     format INTEGER NOT NULL,

@@ -1,7 +1,7 @@
-"""Scrubbing: no byte of what was deleted stays in a file.
+"""Scrubbing: no deleted byte stays in a file.
 
-`secure_delete` writes zeros over a row where it stands. But a page that SQLite had to divide keeps
-copies of the rows that left it, and zeros never reach those: only `VACUUM` leaves them behind.
+`secure_delete` overwrites a deleted row with zeros. But a page that SQLite had to split keeps
+copies of the rows that were moved, and these are not overwritten: only `VACUUM` removes them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _OTHERS: Final = (
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
-    """Bring the log home, or it would hold what was deleted until somebody does; answers whether
-    nobody was in the way."""
+    """Checkpoint and truncate the log, which would otherwise keep deleted rows; return whether no
+    other process prevented it."""
     (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return not busy
 
 
 def scrub(connection: sqlite3.Connection) -> str:
-    """Write the file anew, and bring its log home, while nobody else writes; answers why that could
-    not be done, and nothing where it was."""
+    """Write the file anew, and empty its log, while nobody else writes; return why it was not
+    possible, or an empty text."""
     try:
         (others,) = connection.execute(_OTHERS).fetchone()
         if not others:
@@ -33,6 +33,6 @@ def scrub(connection: sqlite3.Connection) -> str:
     except sqlite3.OperationalError as error:
         return str(error)
     if not emptied:
-        return "somebody reads it, or writes to it, for long"
-    # It may change the row ids of their tables.
-    return "it has tables of others, and needs a VACUUM when that suits them" if others else ""
+        return "another process reads it, or writes to it, for long"
+    # A VACUUM may change the row ids of another application's tables.
+    return "it has tables of others, and needs a VACUUM when they allow it" if others else ""

@@ -1,4 +1,4 @@
-"""The SQLite store, and the transaction it opens for a caller's own statements."""
+"""The SQLite store, and the transaction that it opens for a caller's own statements."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from eventonce.stores.sqlite.uri import WAIT, Location, Options, Synchronous, re
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 SWEEP_STEP: Final = 1_000
-"""Records looked at in one transaction of a sweep: about a millisecond for which others wait."""
+"""Records checked in one transaction of a sweep: about a millisecond, in which others wait."""
 
 LOOKS: Final = 3.0
-"""Records looked at for each claim, to drop what expired, where the last look found some …"""
+"""Records checked for expiry per claim, if the last check found expired ones …"""
 
 FEW_LOOKS: Final = 0.5
-"""… and where it found none. A claim adds one at most, so the file holds no more than about three
-times what lives, without anybody sweeping it."""
+"""… and if it found none. A claim adds at most one record, so the file holds at most about three
+times the live records, even if nobody sweeps it."""
 
 LOOKS_AT_ONCE: Final = 512
-"""Fewer are saved up: a tenth of a millisecond, once in a while, instead of a look in every call.
-Where each of them is to be dropped, it is half a millisecond."""
+"""Checks are saved up to this number: a tenth of a millisecond now and then, instead of a check in
+every call; half a millisecond if all of these records have expired."""
 
 PAGE: Final = 200
-"""Letters read at once: each holds a whole event, and reading on may take its reader a while."""
+"""Dead letters read at once: each holds a whole event, and the reader may be slow."""
 
 
 class SQLiteStore:
-    """Records and letters in one file on a local disk.
+    """Records and dead letters in one file on a local disk.
 
     Safe in many threads and processes. A `kill -9` at any point loses no answer that was given.
-    With `synchronous="normal"` a power cut or a crash of the operating system may lose the last
-    commits, those since the log was last brought home, though never damage the file: what was
-    completed in them would run again. `synchronous="full"` waits for the disk at every commit and
-    loses nothing. The file does not shrink; what `sweep` frees is used again.
+    With `synchronous="normal"` a power cut or a crash of the operating system may lose the commits
+    since the last checkpoint, but never damages the file: events completed in them would run
+    again. `synchronous="full"` waits for the disk at every commit and loses nothing. The file does
+    not shrink; space that `sweep` frees is reused.
     """
 
     embedded = True
@@ -69,7 +69,7 @@ class SQLiteStore:
         self._connections = Connections(Location.of(path, Options(synchronous, wait)))
         self._clock = clock
         self._hopeful = True
-        # Anywhere, and at any time: a process that lives for a few claims does its share too.
+        # Random, so that a process that lives for only a few claims does its share too.
         self._swept = random.randbytes(16)
         self._looks = random.uniform(0, LOOKS_AT_ONCE)
         self._expired = True
@@ -94,7 +94,7 @@ class SQLiteStore:
         try:
             verdicts, self._hopeful = self._connections.write(judge)
         except OverflowError as error:
-            # A number that SQLite cannot hold is the trouble of its claim alone.
+            # Only the claim with a number that SQLite cannot hold gets the error.
             if len(claims) > 1:
                 return [self.claim([claim], now)[0] for claim in claims]
             return [
@@ -114,12 +114,12 @@ class SQLiteStore:
         return self._connections.write(judge)
 
     def transaction(self) -> SQLiteTransaction:
-        """A transaction in which the caller's own tables and a settlement commit together.
+        """Return a transaction in which the caller's own tables and a settlement commit together.
 
-        Threads queue for it, in their order; a call of this store waits for the one that is open,
-        and for none of those that queue. Until it ends nobody else can write, so it should be
-        short: a call of this store in the same thread is refused, one in another thread waits its
-        `wait` and is then `StoreUnavailable`, as it is in another process. Reading goes on.
+        Threads queue for it, in order; a call of this store waits for the transaction that is open,
+        but not for those in the queue. Until it ends nobody else can write, so it should be short:
+        a call of this store in the same thread is refused, one in another thread or process waits
+        up to its `wait` and then raises `StoreUnavailable`. Reads continue.
         """
         return SQLiteTransaction(self._connections, self._clock)
 
@@ -188,11 +188,11 @@ class SQLiteStore:
         self._connections.write(lambda connection: queries.add_name(connection, name))
 
     def empty_log(self) -> None:
-        """Take what was deleted out of the log, unless somebody reads or writes for long."""
+        """Remove deleted data from the log, unless another process reads or writes for long."""
         self._connections.read(scrubbing.empty_log)
 
     def scrub(self) -> str:
-        """See to it that no byte of what was deleted stays in the file; answers why not."""
+        """Remove every deleted byte from the file; return why it was not possible, or ''."""
         return self._connections.read(scrubbing.scrub)
 
     def stats(self) -> Stats:
@@ -208,11 +208,11 @@ class SQLiteStore:
 
 
 class SQLiteTransaction:
-    """What is written through `connection` and what is settled commit together, or not at all.
+    """A transaction: writes through `connection` and settlements commit together, or not at all.
 
-    A class, not a generator: an exception out of a signal that falls on any instant of `__enter__`
-    or `__exit__` rolls back. One that falls between the block and `__exit__` leaves the transaction
-    open; `__exit__` can then be called again, and is as soon as this object is dropped.
+    A class, not a generator: an exception from a signal at any instant of `__enter__` or `__exit__`
+    rolls back. An exception between the block and `__exit__` leaves the transaction open; then
+    `__exit__` can be called again, and is called when this object is deleted.
     """
 
     connection: GuardedConnection
@@ -257,7 +257,7 @@ class SQLiteTransaction:
         finally:
             try:
                 if connections.transaction is waiter and not connections.unusable:
-                    # Twice: the first may be interrupted as it is called.
+                    # Twice: the first call may be interrupted.
                     try:
                         undo(self.connection)
                     finally:
@@ -272,14 +272,14 @@ class SQLiteTransaction:
         self.__exit__(SystemExit, None, None)
 
     def settle(self, settlement: Settlement) -> SettleResult:
-        """Settle within this transaction: it counts only if the transaction commits."""
+        """Settle in this transaction: it counts only if the transaction commits."""
         self._still_open()
         with explained(self._connections.location):
             (kept,) = queries.settle(self.connection, [settlement], self._clock())
         return kept
 
     def failed(self, error: BaseException) -> bool:
-        """Whether the file or the disk, and not the caller's own statements, raised this."""
+        """Return whether the file or the disk, not the caller's own statements, raised this."""
         if isinstance(error, sqlite3.Error):
             error = explain(error, self._connections.location)
         return isinstance(error, StoreUnavailable)
@@ -287,7 +287,7 @@ class SQLiteTransaction:
     def _still_open(self) -> None:
         if not self.connection.running:
             raise StoreError(
-                f"{self._connections.location.path}: the transaction was ended inside its block: "
-                f"by an error at which SQLite rolls back, an `OR ROLLBACK`, or closing the "
+                f"{self._connections.location.path}: the transaction was ended inside its block, "
+                f"by an error at which SQLite rolls back, an `OR ROLLBACK`, or a close of the "
                 f"connection. Nothing of it counts; let such an error end the handler too."
             )

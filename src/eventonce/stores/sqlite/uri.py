@@ -1,4 +1,4 @@
-"""The path of the file and how it is opened: from a URI, or from a caller's arguments."""
+"""The path of the file and its options: from a URI, or from a caller's arguments."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eventonce.stores.uri import parse_uri
 Synchronous = Literal["normal", "full"]
 
 WAIT: Final = 5.0
-"""Seconds to wait for others by default: a batch takes milliseconds, a handler's transaction more,
-and a renewal that fails after this long is still tried again well within a lease of 60 s."""
+"""Seconds to wait for other processes by default: a batch takes milliseconds, a handler's
+transaction more, and a renewal that fails after this long is retried within a lease of 60 s."""
 
 HELP: Final = (
-    "Write sqlite:///file.db for a path from here, sqlite:////var/lib/file.db for a path from the "
+    "Write sqlite:///file.db for a relative path, sqlite:////var/lib/file.db for a path from the "
     "root"
 )
 
@@ -35,22 +35,20 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Location(msgspec.Struct, frozen=True):
-    """A file, by its absolute path, for the process may change its directory meanwhile."""
+    """A file by its absolute path, because the process may change its directory."""
 
     path: Path
     options: Options = Options()
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], options: Options) -> Location:
-        """The location of a file, whether it exists or not."""
+        """Return the location of a file, whether it exists or not."""
         if str(path) in {"", ":memory:"}:
             raise ConfigError(
-                "SQLiteStore needs the path of a file; the store without one is memory:"
+                "SQLiteStore needs the path of a file; for a store without a file, use memory:"
             )
         if "\0" in str(path):
-            raise ConfigError(
-                "SQLiteStore needs the path of a file, and no path has a NUL character"
-            )
+            raise ConfigError("SQLiteStore needs the path of a file, without a NUL character")
         return cls(Path(path).absolute(), options)
 
     @property
