@@ -361,5 +361,5 @@ def test_a_temporary_folder_that_is_full_is_named(tmp_path: Path, room: str) -> 
         check=False,
     )
     assert told.returncode == 1
-    assert "where the study counts, cannot be written" in told.stderr
+    assert "the folder of the study, cannot be written" in told.stderr
     assert [it.name for it in tmp_path.iterdir()] == ["c.jsonl"]

@@ -178,7 +178,7 @@ def test_a_query_is_one_statement_of_its_dialect(dialect: str) -> None:
         (Rule(name="r", key=["id"], also=[["source"]]), "`also`"),
         (Rule(name="r", key=["id"], on_replay="report"), "only reports replays"),
         (Rule(name="r", key=["id"], sliding=True, verify=True), "`sliding` and `verify`"),
-        (Rule(name="r", key=['detail."a\'b"']), "cannot stand in a path"),
+        (Rule(name="r", key=['detail."a\'b"']), "cannot be used in a path"),
         (Rule(name="r", key=["id"], match="a\\b"), "the glob"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The study of one's own traffic: what arrives, which copies are in it, and what a rule would do.
+"""The study of your own traffic: the events that arrive, their copies, and the effect of a rule.
 
-Nothing here decides about live events; every key is made by the planner that production uses.
+Nothing here decides about live events; every key is made by the planner of production.
 """

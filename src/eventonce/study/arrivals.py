@@ -1,8 +1,8 @@
-"""Arrivals: the events of a capture, each with what the capture says of its delivery.
+"""Arrivals: the events of a capture, each with the data of its delivery.
 
-A line of our own form, as `simulate` writes it, has the event in `event` and the arrival beside it;
-the messages of a queue and the lines of a log tell some of that, and any other capture that
-`filter` reads is read too.
+A line of our own form, as `simulate` writes it, has the event in `event` and the arrival beside it.
+Messages of a queue and lines of a log have some of these data, and any other capture that `filter`
+reads is read too.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ MAX_BYTES: Final = 16 << 20
 EARLIEST: Final = -2_208_988_800_000
 LATEST: Final = 32_503_680_000_000
 """Milliseconds from 1900 to 3000: an instant before or after is a default or a mistake, and is
-taken for none."""
+ignored."""
 RECEIVES: Final = 65_535
 """Receives are counted up to this number."""
 DIGITS: Final = 18
 
 
 class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The attributes that SQS gives beside a message's body, if it was asked to."""
+    """The attributes that SQS adds to a message, if the receiver asked for them."""
 
     sent_timestamp: str = ""
     approximate_receive_count: str = ""
 
 
 class _Carried(msgspec.Struct, gc=False):
-    """The fields that a queue or a log has beside the event that it carries."""
+    """The fields of a queue's message or a log line, beside the event."""
 
     received_id: str = msgspec.field(name="MessageId", default="")
     message_id: str = msgspec.field(name="messageId", default="")
@@ -54,27 +54,27 @@ class Arrival(NamedTuple):
 
     event: Event | EnvelopeError
     arrived: int | None = None
-    """In milliseconds; None where the capture does not say."""
+    """Milliseconds; None if the capture does not have it."""
     channel: str = ""
     message: str = ""
-    """The id of the message that brought the event, or of the invocation."""
+    """The id of the message or the invocation that delivered the event."""
     receives: int = 0
-    """How often the queue had delivered the message; 0 where the channel does not count."""
+    """How often the queue has delivered the message; 0 if the channel does not count."""
 
 
 _carried: Final = msgspec.json.Decoder(_Carried).decode
 _MARKS: Final = (b'"ReceiptHandle"', b'"receiptHandle"', b'"ingestionTime"')
-"""Marks that only a queue's message has, and a line of a log."""
+"""Marks of a queue's message, and of a line of a log."""
 
 
 def arrival(raw: bytes) -> Arrival:
-    """The arrival in these bytes, which are one event or a line around it."""
+    """Return the arrival in these bytes, which are one event or a line around it."""
     told = own_line(raw)
     if told is None:
         return _beside(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))
     inner = bytes(told.event)
     event = classic(inner, NO_HEADERS) if inner.startswith(b"{") else None
-    # Without an id of its own the event has its carrier's, which only the whole line tells.
+    # An event without an id has the id of its carrier, for which the whole line is read.
     found = event if event is not None and event.id else _read(raw)
     return _told(found, told)
 
@@ -128,7 +128,7 @@ def _read(raw: bytes) -> Event | EnvelopeError:
 
 @lru_cache(maxsize=4096)
 def instant(text: str) -> int | None:
-    """The instant of an envelope's time, in milliseconds; None where it is none."""
+    """Return the time of an envelope in milliseconds; None if it is no instant."""
     try:
         return _likely(int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError):

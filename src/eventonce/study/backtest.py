@@ -1,7 +1,7 @@
-"""Backtest: what guards would have run and dropped of a capture, and what that costs in events.
+"""Backtest: which events of a capture guards would have run and dropped, and the cost of that.
 
-Every guard meets the same deliveries, the same crashes and the same outages. With the truth of a
-simulated capture losses and copies that ran are counted; without it, what is seen from outside.
+Every guard gets the same deliveries, crashes and outages. With the truth of a simulated capture,
+lost events and copies that ran are counted; without it, only what can be seen from outside.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ DECIDED: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "b
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """The faults of the world, as shares; the same for every guard."""
+    """The simulated faults, as shares; the same for every guard."""
 
     crashes: float = 0.001
-    """Of deliveries: the worker dies in the middle of its work."""
+    """The share of deliveries in which the worker dies during its work."""
     outages: float = 0.001
-    """Of minutes: the store is away."""
+    """The share of minutes in which the store cannot be reached."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -71,28 +71,28 @@ class Result(msgspec.Struct, frozen=True):
     """Versions that a state rule need not run: older than the one applied, or the same state."""
     dead_letters: int
     differing: int
-    """Drops whose content differs from what they are said to be a copy of, in more than a
-    publication writes anew."""
+    """Drops whose content differs from the original's in more than the fields that a publication
+    writes anew."""
     alike: int
-    """Runs whose content is the same as that of an earlier run."""
+    """Runs with the same content as an earlier run."""
     lost: int | None
     """Facts that arrived and never ran, by the truth; None without it."""
     let_through: int | None
     """Runs beyond the first of a fact, by the truth."""
     examples: tuple[tuple[int, int], ...] = ()
-    """Dropped lines, each with the line it was taken for a copy of; their contents differ."""
+    """Dropped lines, each with its supposed original; their contents differ."""
     copies: int | None = None
     """Lines beyond the first of a fact, by the truth."""
     span: int = 0
     """Milliseconds from the first arrival of the capture to the last."""
     cost: Cost | None = None
-    """Of eventonce, a month at this pace."""
+    """The cost of eventonce for a month at this rate."""
     written_anew: int = 0
-    """Drops that differ only in what a publication writes anew, as far as the capture tells."""
+    """Drops that differ only in fields that a publication writes anew, as far as can be seen."""
     anew_examples: tuple[tuple[int, int], ...] = ()
-    """As `examples`, of these drops."""
+    """Like `examples`, for the drops of `written_anew`."""
     kept: tuple[tuple[int, int], ...] = ()
-    """Lines that ran, each with an earlier one that ran and has the same content."""
+    """Lines that ran, each with an earlier run of the same content."""
 
     @property
     def recall(self) -> float | None:
@@ -118,7 +118,7 @@ def backtest(
     unread: list[str] | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """The result of each guard on this capture; `unread` is as `Capture` says."""
+    """Return the result of each guard on this capture; `unread` is described at `Capture`."""
     with Scratch() as scratch:
         scratch.table("looks", LOOKS)
         scratch.table("lines", LINES)
@@ -128,7 +128,7 @@ def backtest(
         lines = _read(scratch, capture, guards, facts, faults)
         decided = {it.name: it.decisions for it in guards if isinstance(it, DecidedGuard)}
         for name, left in {"the truth": facts or iter(()), **decided}.items():
-            # Of a capture that could not be read to its end, something must be left.
+            # A capture that could not be read to its end leaves something over.
             if not unread and next(left, None) is not None:
                 raise ConfigError(
                     f"{name} goes on after line {lines}: it belongs to another capture"
@@ -167,7 +167,7 @@ def _read(
         at = here.arrived
         if at is None and isinstance(event, Event):
             at = instant(event.time)
-        # A capture without arrivals is taken as it stands: one after the other.
+        # A capture without arrivals is used in its order, a millisecond apart.
         last = at = last + 1 if at is None else at
         detail = bytes(event.detail_raw) if isinstance(event, Event) else raw
         fact: int | str = "" if facts is None else next(facts, -1)
@@ -203,19 +203,19 @@ def _decoded(detail: bytes) -> Any:
 
 
 def _fault(line: int, at: int, faults: Faults) -> int:
-    """The fault in this delivery, drawn from its number and its minute."""
+    """Return the fault of this delivery, drawn by its line and its minute."""
     if _drawn(at // 60_000, OUTAGE) < faults.outages:
         return OUTAGE
     return CRASH if _drawn(line, CRASH) < faults.crashes else 0
 
 
 def _drawn(number: int, what: int) -> float:
-    """A share that looks random and is the same in every run."""
+    """Return a pseudo-random share, the same in every run."""
     return hash((number, what)) % 1_000_003 / 1_000_003
 
 
 class _Truth(msgspec.Struct):
-    """The truth about a line, as far as it is needed here."""
+    """The truth about a line: the part that a backtest needs."""
 
     fact: int
 
@@ -241,7 +241,7 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
         for look, status in guard.decide(group):
             yield f"{number}\t{look.line}\t{status}\t{ran or ''}\n".encode()
             if status in ("run", "unchanged"):
-                # The next copy is one of this version.
+                # The next copy is a copy of this version.
                 ran = look.line
 
 

@@ -1,4 +1,4 @@
-"""The causes for which a copy is there, and what to do about each."""
+"""The causes of copies, and what to do about each."""
 
 from __future__ import annotations
 

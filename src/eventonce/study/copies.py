@@ -1,7 +1,7 @@
-"""Copies: which lines of a capture carry the same fact, and for which cause a copy is there.
+"""Copies: the lines of a capture with the same fact, and the cause of each copy.
 
-A cause is proved by what differs between a copy and its nearest relative, the earlier line of the
-same fact that has most in common with it, and by the time between the two.
+A cause is proved by the differences between a copy and its nearest relative, the earlier line of
+the same fact that has most in common with it, and by the time between the two.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from eventonce.study.index import Index
 from eventonce.types import Event
 
 DOUBLE: Final = 500
-"""Milliseconds, by the source's own clock, within which the same state is told twice."""
+"""Milliseconds, by the source's own clock, within which a source emits the same state twice."""
 AT_ONCE: Final = 30_000
-"""Milliseconds between the deliveries of two rules: a retry comes later than that."""
+"""Milliseconds between the deliveries of two rules; a retry comes later."""
 TOGETHER: Final = 61_000
-"""Milliseconds between the arrivals of two emissions: either may be delayed on its way."""
+"""Milliseconds between the arrivals of two emissions: either may be delayed."""
 SAME_SECOND: Final = 1_000
-"""Milliseconds by which the times of two envelopes may differ that tell of the same moment."""
+"""Milliseconds by which the times of two envelopes of the same moment may differ."""
 EARLY: Final = 16
-"""The first lines of a fact, with which all further ones are compared. Of the lines between, only
-those are that share a `STRONG` field: else a fact of many lines would take the square of them."""
+"""The first lines of a fact; all later lines are compared with them. Of the lines between, only
+those with the same `STRONG` field are compared: otherwise the time would grow with the square."""
 STRONG: Final = ("message", "id", "content")
 HELD: Final = 50_000
-"""Names of lines of one fact that are held at once, twice; older ones are forgotten."""
+"""The most names of lines of one fact in each of two dicts; older ones are forgotten."""
 
 COLUMNS: Final = {
     "line": "BIGINT",
@@ -41,11 +41,11 @@ COLUMNS: Final = {
     "gap": "BIGINT",
 }
 """`copy_of` is the first line of the fact, `beside` the nearest relative, `gap` the milliseconds
-between the arrivals of a copy and the first."""
+between the arrivals of the first line and the copy."""
 
 
 class Row(NamedTuple):
-    """One line of the index, as far as a cause is proved by it."""
+    """The fields of a line in the index that prove a cause."""
 
     fact: int
     line: int
@@ -68,8 +68,8 @@ def find(index: Index) -> None:
 
 
 def _join_emissions(index: Index) -> None:
-    """Give lines that tell one state twice one fact: the same state of a subject, again within half
-    a second by the source's own clock. A line without a key is a fact of its own."""
+    """Give lines that emit one state twice the same fact: the same state of a subject, within half
+    a second by the source's own clock. A line without a key is a separate fact."""
     index.run(
         """
         CREATE OR REPLACE TABLE facts AS
@@ -130,7 +130,7 @@ def _told(groups: Iterable[Iterator[Row]]) -> Iterator[bytes]:
 
 
 class _Earlier:
-    """The earlier lines of one fact, as many as fit."""
+    """The earlier lines of one fact, up to a limit."""
 
     def __init__(self, first: Row) -> None:
         self._early = [first]
@@ -138,7 +138,7 @@ class _Earlier:
         self._before = self._late
 
     def like(self, row: Row) -> list[Row]:
-        """Those that may be its nearest relative."""
+        """Return the lines that may be the nearest relative."""
         if not self._late:
             return self._early
         named = [(name, getattr(row, name)) for name in STRONG]
@@ -156,12 +156,12 @@ class _Earlier:
 
 
 def nearest(row: Row, earlier: Sequence[Row]) -> Row:
-    """Of these earlier lines of a fact the one that has most in common with this one."""
+    """Return the earlier line of the fact that has most in common with this line."""
     return max(earlier, key=lambda other: _likeness(row, other))
 
 
 def _likeness(row: Row, other: Row) -> tuple[bool, ...]:
-    """How much two lines of one fact have in common, what tells most first."""
+    """Return what two lines of one fact have in common, the strongest evidence first."""
     return (
         row.message == other.message != 0,
         row.id == other.id != 0 and row.replay == other.replay,
@@ -174,10 +174,10 @@ def _likeness(row: Row, other: Row) -> tuple[bool, ...]:
 
 
 def cause(first: Row, copy: Row) -> Cause:
-    """Why the copy is there beside this earlier line of the same fact."""
+    """Return the cause of the copy, compared with this earlier line of the same fact."""
     gap = gap_between(first, copy)
     if first.message == copy.message != 0:
-        # Lambda keeps the request's id when it tries again, and counts nothing.
+        # Lambda keeps the id of the request when it retries, and has no receive count.
         return "redelivery" if copy.receives else "target-retry"
     if first.replay != copy.replay:
         return "replay"
@@ -187,7 +187,7 @@ def cause(first: Row, copy: Row) -> Cause:
         return "overlapping-rules" if gap < AT_ONCE else "target-retry"
     if first.source != copy.source:
         return "second-integration"
-    # A capture that names no channel cannot say that both came through one.
+    # A capture without channels cannot show that both came through the same one.
     elsewhere = first.channel != copy.channel or not copy.channel or gap is None
     if first.content == copy.content and elsewhere and _near(first.time, copy.time, 0):
         return "cross-region"
@@ -200,16 +200,16 @@ class Where(msgspec.Struct, frozen=True):
     """Where and when the copies of one cause arrive."""
 
     types: dict[str, int]
-    """The types with most of them."""
+    """The types with the most copies."""
     more_types: int
     channels: tuple[str, ...]
     began: int | None
     ended: int | None
-    """Milliseconds: the first and the last of them."""
+    """The instants of the first and the last copy, in milliseconds."""
 
 
 def where(index: Index, most: int = 3) -> dict[str, Where]:
-    """Where the copies of each cause arrive: what must be looked at to remove it."""
+    """Return where the copies of each cause arrive, to find and remove the cause."""
     types: dict[str, dict[str, int]] = {}
     for cause, kind, number in index.rows(
         "SELECT cause, kind, count(*) FROM copies JOIN events USING (line) "
@@ -231,7 +231,7 @@ def where(index: Index, most: int = 3) -> dict[str, Where]:
 
 
 def row_of(arrival: Arrival, line: int) -> Row | None:
-    """An arrival as far as a cause is proved by it; None if it is no event."""
+    """Return the fields of an arrival that prove a cause; None if it is no event."""
     event = arrival.event
     if not isinstance(event, Event):
         return None
@@ -251,7 +251,7 @@ def row_of(arrival: Arrival, line: int) -> Row | None:
 
 
 def gap_between(first: Row, copy: Row) -> int | None:
-    """Milliseconds between the arrivals; None where the capture does not tell both."""
+    """Return the milliseconds between the arrivals; None if the capture does not have both."""
     if first.arrived is None or copy.arrived is None:
         return None
     return copy.arrived - first.arrived

@@ -1,7 +1,7 @@
-"""The cost of a month of remembering, on each store, at the pace of a capture.
+"""The cost of a month on each store, at the rate of a capture.
 
 Units and bytes are the measured ones of docs/cost.md, which has the arithmetic and the sources of
-the prices; a test holds both to each other.
+the prices; a test compares both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 
 MONTH: Final = 30 * 86_400_000
 WRITE_UNITS: Final = 2
-"""Of DynamoDB, for an event that runs."""
+"""Write units of DynamoDB for an event that runs."""
 COPY_UNITS: Final = (1, 1)
-"""Write and read units of DynamoDB for a copy, at the most: many at once take a read unit each."""
+"""The most write and read units of DynamoDB for a copy; in large batches a read unit each."""
 WRITE_PRICE: Final = 0.625
 READ_PRICE: Final = 0.125
 """Dollars for a million units, on demand."""
@@ -35,11 +35,11 @@ ASSUMED: Final = (
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """A month of one guard."""
+    """The cost of one guard for a month."""
 
     events: int
     records: int
-    """Alive at a time."""
+    """The records alive at a time."""
     dynamodb_writes: int
     dynamodb_reads: int
     dynamodb_dollars: float
@@ -51,10 +51,10 @@ class Cost(msgspec.Struct, frozen=True):
 def cost(
     *, span: int, runs: int, versions: int, copies: int, remembered: int, keys: int
 ) -> Cost | None:
-    """The cost of what was counted in so many milliseconds; None where there was no time.
+    """Return the cost of these counts, made in `span` milliseconds; None if `span` is 0.
 
-    `versions` are those of the runs that told a state; `remembered` is the sum of the durations for
-    which the keys are remembered.
+    `versions` are the runs of states; `remembered` is the sum of the durations for which the keys
+    are remembered.
     """
     if span <= 0:
         return None

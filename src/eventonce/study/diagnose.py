@@ -1,7 +1,7 @@
-"""Diagnosis of a capture: which lines are copies and why, which fields tell events apart, what is
-suspicious, and which rules would serve better.
+"""The diagnosis of a capture: its copies and their causes, the fields that tell events apart,
+suspicious events, and better rules.
 
-The production planner makes the keys. Where a source has no business key, its volatile fields and a
+The production planner makes the keys. For a source without a business key, volatile fields and a
 key are learned from its events, and tried on all of them.
 """
 
@@ -35,8 +35,8 @@ MARKS: Final = (
     (86_400_000, "24 h"),
     (4 * 86_400_000, "4 d"),
 )
-"""The marks of lateness: an at-once copy, a visibility time-out, Lambda's two retries, a FIFO
-queue's memory, and the ends of EventBridge's and Genesys' retries."""
+"""The marks of lateness: an immediate copy, a visibility time-out, Lambda's two retries, the memory
+of a FIFO queue, and the ends of EventBridge's and Genesys' retries."""
 
 
 class KindReport(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class KindReport(msgspec.Struct, frozen=True):
     type: str
     rule: str
     strength: Strength | None
-    """The proof of a copy by the rule's key; None where there is no key."""
+    """The strength of the rule's key; None if there is no key."""
     events: int
     copies: int
     causes: dict[str, int]
@@ -54,16 +54,16 @@ class KindReport(msgspec.Struct, frozen=True):
 
 
 class Late(msgspec.Struct, frozen=True):
-    """How late copies come."""
+    """The lateness of copies."""
 
     histogram: dict[str, int]
-    """Copies that come later than the mark before, up to this one."""
+    """Copies later than the mark before, up to this one."""
     longest: int
-    """Milliseconds."""
+    """The latest copy, in milliseconds."""
     beyond: int
-    """Equal events at a distance that no retry reaches."""
+    """Equal events so far apart that no retry explains them."""
     observed: int
-    """Milliseconds of the capture that lie beyond that distance from its beginning."""
+    """Milliseconds of the capture beyond that distance from its beginning."""
     bins: dict[int, int] = {}
     """Copies by lateness in fine steps: bin b begins at 10 ** (b / 8) milliseconds."""
 
@@ -84,13 +84,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Copies that the rules in use do not recognise."""
     over_time: OverTime | None = None
     where: dict[str, Where] = {}
-    """By cause."""
+    """The places of the copies by cause."""
     windows: tuple[Windows, ...] = ()
-    """Of all rules together, and then of each that drops genuine events or has enough copies."""
+    """The windows of all rules together, then of each rule with genuine drops or enough copies."""
 
 
 def diagnose(index: Index) -> Diagnosis:
-    """Diagnose the capture of this index, which is filled."""
+    """Return the diagnosis of the capture in this filled index."""
     kinds = kinds_of(index)
     index.table("learned", LEARNED)
     pools = learn(index, {kind: one for kind, one in kinds.items() if one.weak})
@@ -157,7 +157,7 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
 
 
 def _tells_when(field: Field) -> bool:
-    """Whether this field says when the thing happened, or its number."""
+    """Return whether this field is the time of the event, or its number."""
     return (field.happened or field.counter) and not field.path.startswith(TRANSPORT)
 
 
@@ -175,7 +175,7 @@ def _late(index: Index, windows: Windows) -> Late:
 
 
 def lines_of(index: Index) -> Iterator[dict[str, Any]]:
-    """For each line of the capture, of which line it is a copy, and for which cause."""
+    """Yield for each line of the capture the line that it is a copy of, and the cause."""
     query = "SELECT line, copy_of, cause FROM events LEFT JOIN copies USING (line) ORDER BY line"
     for line, copy_of, cause in index.rows(query):
         yield {"line": line, "copy_of": copy_of, "cause": cause}

@@ -1,5 +1,5 @@
-"""How a drop differs from the event that it is taken for: in content, or only in what a publication
-writes anew, as far as the capture tells."""
+"""The difference between a drop and its original: in content, or only in the fields that each
+publication writes anew, as far as the capture shows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Form = tuple[str, str]
 
 
 def compare(scratch: Scratch, paths: Sequence[Place]) -> None:
-    """Fill the table `said`: the content of each line that is, or has, a drop with other bytes than
-    its original, but for what a publication writes anew."""
+    """Fill the table `said`: the content, without the fields that a publication writes anew, of
+    each drop whose bytes differ from its original's, and of that original."""
     scratch.table("said", SAID)
     scratch.run(
         """
@@ -37,7 +37,7 @@ def compare(scratch: Scratch, paths: Sequence[Place]) -> None:
 
 
 def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, Sequence[Sample]]]:
-    """Events to learn from: drops and their originals, and others, which say what is rare."""
+    """Yield events to learn from: drops with their originals, and others, to know rare values."""
     found: dict[Form, list[Sample]] = defaultdict(list)
     chosen = scratch.rows(
         """
@@ -51,7 +51,7 @@ def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, S
     )
     for line, event, arrived in _events(paths, (line for (line,) in chosen)):
         leaves = fields.leaves_of(bytes(event.detail_raw))
-        # What Genesys writes anew is known.
+        # The volatile fields of Genesys are known.
         if not any(path.startswith("detail.eventBody") for path in leaves):
             found[event.org, event.type].append(Sample(line, hash(event.id), arrived, leaves))
     yield from found.items()
@@ -69,7 +69,7 @@ def _said(
 
 
 def _events(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, Event, int]]:
-    """Line, event and arrival."""
+    """Yield line, event and arrival."""
     for line, raw in lines_at(paths, wanted):
         here = arrival(raw)
         if isinstance(here.event, Event):

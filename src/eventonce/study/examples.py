@@ -1,4 +1,4 @@
-"""Events of a capture that are shown side by side, read again by their lines."""
+"""Example events of a capture, read again by their line numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventonce.types import Event
 
 
 class Example(NamedTuple):
-    """A line and the one it is, or is said to be, a copy of."""
+    """A line, and the line that it is a copy of, or was taken for."""
 
     why: str
     line: int
@@ -22,8 +22,8 @@ class Example(NamedTuple):
 
 
 def of_causes(index: Index) -> list[Example]:
-    """A copy of each cause, the most frequent cause first; one that was changed on its way says
-    more than one that was not."""
+    """Return a copy of each cause, the most frequent cause first; preferably a copy whose content
+    was changed, because it shows more."""
     rows = index.rows(
         """
         SELECT cause, arg_min(c.line, (e.content = b.content, c.line)),
@@ -36,13 +36,13 @@ def of_causes(index: Index) -> list[Example]:
 
 
 def read(captures: Sequence[Place], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
-    """The fields of the lines of these examples, by line."""
+    """Return the fields of the lines of these examples, by line."""
     wanted = sorted({line for one in examples for line in (one.line, one.beside)})
     return {line: told(arrival(raw)) for line, raw in lines_at(captures, iter(wanted))}
 
 
 def told(here: Arrival) -> dict[str, Any]:
-    """The fields of a line's delivery, its envelope and its detail, each under its path."""
+    """Return the fields of a line's delivery, its envelope and its detail, each under its path."""
     event = here.event
     delivery = {
         "arrived": here.arrived and _iso(here.arrived),

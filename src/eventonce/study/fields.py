@@ -1,8 +1,8 @@
 """The fields of events: how each behaves among events and among copies, learned without labels.
 
-For every field two numbers say what it is good for: u, how often two random events agree in it, and
-m, how often two copies do. A field that copies disagree in is volatile; one that copies agree in
-and others do not can identify.
+Two numbers say what a field is good for: u, how often two random events agree in it, and m, how
+often two copies do. A field in which copies disagree is volatile; a field in which only copies
+agree can identify an event.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ Leaves = Mapping[str, Any]
 """The fields of a detail by their paths; a list is one value."""
 
 RARE: Final = 0.05
-"""A field whose values two random events share less often than this names something."""
+"""The share of pairs of random events with the same value below which a field identifies."""
 CONSTANT: Final = 0.95
-"""A field in which random events agree so often says nothing about any of them."""
+"""The share of equal pairs above which a field is constant, and says nothing about an event."""
 UNIQUE: Final = 0.6
-"""The share of different values from which nearly every event has its own."""
+"""The share of different values above which nearly every event has its own."""
 SUPPORT: Final = 3
-"""Pairs that must differ in the same fields before these are called volatile."""
+"""Pairs that must differ in the same fields before these count as volatile."""
 BLOCK: Final = 12
-"""Events that share a value, at the most, for all pairs of them to be compared."""
+"""The most events with one value of which all pairs are compared."""
 TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
-"""Fields that Genesys writes anew with each notice: they are no part of the fact."""
+"""Fields that Genesys writes anew with each notice: they are not part of the fact."""
 TYPE: Final = "type"
 """The path of an event's type, which is in every key."""
 WHOLE: Final = "hash(detail)"
 PARTS: Final = 4
-"""Parts of a proposed key at the most: a key of more is a hash of the content by another name."""
+"""The most parts of a proposed key: a key of more parts is like a hash of the content."""
 NEAR: Final = 60_000
-"""Milliseconds between the time of what happened and its arrival, of most events. The time at which
-an entity was created is no such time: it moves away from its later events."""
+"""Milliseconds between the time of an event and its arrival, for most events. The creation time of
+an entity is no such time: later events of the entity are far from it."""
 HORIZON: Final = 400 * 86_400_000
-"""Milliseconds around an arrival in which a number may be an instant at all."""
+"""Milliseconds around an arrival in which a number can be an instant."""
 
 
 FAR: Final = 10**15
-"""Milliseconds beyond which no number is an instant."""
+"""The limit above which a number is no instant in milliseconds."""
 
 
 class Sample(NamedTuple):
@@ -58,28 +58,28 @@ class Sample(NamedTuple):
 
 
 class Field(NamedTuple):
-    """The counts about one field."""
+    """The statistics of one field."""
 
     path: str
     present: float
-    """The share of events that have it."""
+    """The share of events that have the field."""
     u: float
     unique: float
     """The share of different values among all."""
     time: bool
     """Whether its values are instants."""
     happened: bool = False
-    """Whether they are the instants of events: near the arrival, and seldom shared."""
+    """Whether the values are times of events: near the arrival, and seldom shared."""
     m: float | None = None
-    """None where there are no copies under another transport id."""
+    """None if there are no copies under another transport id."""
     counter: bool = False
-    """Whether it rises within an entity."""
+    """Whether the value rises within an entity."""
     attempts: bool = False
-    """Whether it counts the publications of an event: it rises between copies alone."""
+    """Whether the value counts the publications of an event: it rises only between copies."""
 
     @property
     def role(self) -> str:
-        """The role of the field, in a word."""
+        """The role of the field, as a word."""
         if self.m is not None and self.m < 0.9:
             return "volatile"
         if self.u > CONSTANT:
@@ -92,20 +92,20 @@ class Field(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """The findings about a kind of event, from its own copies."""
+    """The findings about a kind of event, learned from its own copies."""
 
     fields: tuple[Field, ...]
     volatile: frozenset[str]
     """The fields that differ between copies."""
     key: tuple[str, ...]
-    """The fields that tell events apart and are the same for copies; empty where nothing was
-    proved, and the whole content where copies are equal in every byte."""
+    """The fields that tell events apart and are equal in copies; empty if nothing was proved, and
+    the whole content if copies are equal in every byte."""
     pairs: int
-    """Copies under another transport id that this was learned from."""
+    """Copies under another transport id, from which this was learned."""
 
 
 def leaves_of(detail: bytes) -> dict[str, Any]:
-    """The fields of a detail, each under its path."""
+    """Return the fields of a detail, each under its path."""
     found: dict[str, Any] = {}
     try:
         _flatten(msgspec.json.decode(detail), "detail", found)
@@ -118,25 +118,25 @@ def _flatten(value: Any, path: str, found: dict[str, Any]) -> None:
     if type(value) is dict and value:
         for name, inner in value.items():
             if "." in name:
-                # No path leads there: it counts as a part of what holds it.
+                # No path can name this field: it counts as a part of its object.
                 found[path] = msgspec.json.encode(value, order="deterministic")
             else:
                 _flatten(inner, f"{path}.{name}", found)
     elif type(value) in (list, dict):
         found[path] = msgspec.json.encode(value, order="deterministic")
     else:
-        # As keys have it, 1.0 is 1.
+        # As in keys, 1.0 is 1.
         found[path] = int(value) if type(value) is float and value.is_integer() else value
 
 
 def content_of(leaves: Leaves, volatile: Collection[str] = ()) -> int:
-    """A number that stands for these fields but for the volatile ones: made of their text, because
-    Python hashes -1 as -2, and 1 as true."""
+    """Return a number for these fields without the volatile ones: made from their text, because
+    Python gives -1 and -2, and 1 and true, the same hash."""
     return hash(repr(sorted(item for item in leaves.items() if item[0] not in volatile)))
 
 
 def profile(samples: Sequence[Sample]) -> dict[str, Field]:
-    """The fields of these events, without what only copies tell."""
+    """Return the fields of these events, without the statistics of copies."""
     values: dict[str, Counter[Any]] = defaultdict(Counter)
     times: Counter[str] = Counter()
     near: Counter[str] = Counter()
@@ -159,7 +159,7 @@ def profile(samples: Sequence[Sample]) -> dict[str, Field]:
 
 
 def instant_of(value: Any) -> float | None:
-    """The instant that a value may be, in milliseconds; None where it cannot be one."""
+    """Return a value as an instant in milliseconds; None if it cannot be one."""
     if type(value) is str:
         if not 10 < len(value) < 40 or value[4] != "-":
             return None
@@ -173,7 +173,7 @@ def instant_of(value: Any) -> float | None:
 
 
 def learn(samples: Sequence[Sample]) -> Learned:
-    """The volatile fields and the key of these events, which are all of one kind."""
+    """Return the volatile fields and the key of these events, all of one kind."""
     known = profile(_different(samples))
     entities = [field.path for field in known.values() if field.u < RARE and not field.time]
     known |= {
@@ -192,7 +192,7 @@ def learn(samples: Sequence[Sample]) -> Learned:
     fields = agreed(known.values(), copies)
     key: tuple[str, ...] = ()
     if copies:
-        # Without a volatile field nothing tells an id of the event from a trace of its sending.
+        # Without a volatile field, an id of the event cannot be told from an id of its sending.
         by_path = {field.path: field for field in fields}
         key = _key(samples, by_path, volatile, entities) if volatile else (WHOLE,)
     return Learned(ordered(fields), volatile, key, len(copies))
@@ -202,14 +202,14 @@ ROLES: Final = ("identity", "order", "time", "content", "constant", "volatile")
 
 
 def ordered(found: Iterable[Field]) -> tuple[Field, ...]:
-    """Fields in the order of what they are good for."""
+    """Return the fields in the order of their roles."""
     return tuple(sorted(found, key=lambda field: (ROLES.index(field.role), field.u)))
 
 
 def _counters(
     samples: Sequence[Sample], known: Mapping[str, Field], entities: Sequence[str]
 ) -> set[str]:
-    """Whole numbers that rise within an entity with every event."""
+    """Return whole numbers that rise with every event of an entity."""
     numbers = [
         path
         for path, field in known.items()
@@ -237,13 +237,13 @@ def _counters(
 
 
 def _when(sample: Sample, happened: Sequence[str]) -> float:
-    """When an event happened: by the earliest of its own times, else by its arrival."""
+    """Return when an event happened: the earliest of its own times, else its arrival."""
     instants = (instant_of(sample.leaves.get(path)) for path in happened)
     return min((at for at in instants if at is not None), default=float(sample.arrived))
 
 
 def _different(samples: Iterable[Sample]) -> list[Sample]:
-    """One of all events that are the same to the letter: copies make no field look common."""
+    """Return one of all equal events: with copies, fields would look more common."""
     seen: dict[int, Sample] = {}
     for sample in samples:
         seen.setdefault(content_of(sample.leaves), sample)
@@ -253,8 +253,8 @@ def _different(samples: Iterable[Sample]) -> list[Sample]:
 def _attempts(
     samples: Sequence[Sample], pairs: Sequence[tuple[Sample, Sample]], known: Mapping[str, Field]
 ) -> set[str]:
-    """Whole numbers that begin at a lowest value, which most events have, and differ between events
-    that else differ only in what a publication writes: counts of publications."""
+    """Return counts of publications: whole numbers whose lowest value is the most frequent, and
+    that differ between events which otherwise differ only in fields of a publication."""
     lowest = {
         path: counts.most_common(1)[0][0]
         for path, field in known.items()
@@ -282,7 +282,7 @@ def _blocks(samples: Iterable[Sample], path: str) -> dict[Any, list[Sample]]:
 
 
 def _pairs(samples: Sequence[Sample], paths: Sequence[str]) -> Iterator[tuple[Sample, Sample]]:
-    """Events under different transport ids that share a rare value: whatever is a copy is there."""
+    """Yield events under different transport ids that share a rare value: all copies do."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         for group in _blocks(samples, path).values():
@@ -294,7 +294,7 @@ def _pairs(samples: Sequence[Sample], paths: Sequence[str]) -> Iterator[tuple[Sa
 
 
 def differing(one: Sample, other: Sample) -> frozenset[str]:
-    """The fields in which two events differ."""
+    """Return the fields in which two events differ."""
     a, b = one.leaves, other.leaves
     return frozenset(path for path in {**a, **b} if a.get(path, _ABSENT) != b.get(path, _ABSENT))
 
@@ -305,11 +305,11 @@ _ABSENT: Final = object()
 def _volatile(
     pairs: Sequence[tuple[Sample, Sample]], known: Mapping[str, Field], entities: Sequence[str]
 ) -> frozenset[str]:
-    """The fields that a source writes anew at each publication.
+    """Return the fields that a source writes anew at each publication.
 
-    The fewer fields a pair differs in, the surer it is one of copies: sets of fields are tried from
-    the smallest, and one counts if all of it is of the kind that a publication writes (an instant,
-    a trace of its own, a count of publications), and what proves a copy stays outside.
+    The fewer fields differ in a pair, the more likely it is a pair of copies. So sets of fields are
+    tried from the smallest. A set counts if a publication can write all of its fields (an instant,
+    a trace, a count of publications), and the proof of a copy does not need them.
     """
     supported = Counter(differing(one, other) for one, other in pairs)
     examples = {differing(one, other): (one, other) for one, other in pairs}
@@ -325,7 +325,7 @@ def _volatile(
 
 
 def _published(field: Field) -> bool:
-    """Whether this may be what each publication writes anew."""
+    """Return whether each publication may write this field anew."""
     if field.counter:
         return False
     return field.time or field.unique > UNIQUE or field.u > CONSTANT or field.attempts
@@ -338,10 +338,10 @@ def _proved(
     known: Mapping[str, Field],
     entities: Sequence[str],
 ) -> bool:
-    """Whether two events agree in what they are about, and in when it happened or in its number.
+    """Return whether two events agree in what they are about, and in their time or number.
 
-    To agree in everything else proves nothing, because states return; and to agree in an id proves
-    nothing alone, because it may be an entity's.
+    Agreement in all other fields proves nothing, because states return; nor does an id alone,
+    because it may be the id of an entity.
     """
     same = {
         path
@@ -354,8 +354,8 @@ def _proved(
 
 
 def agreed(known: Iterable[Field], pairs: Sequence[tuple[Sample, Sample]]) -> list[Field]:
-    """The fields, each with how often these copies agree in it. Copies that are the same to the
-    letter say nothing of one field more than of another, and count only where there are no others.
+    """Return the fields, each with how often these copies agree in it. Equal copies say the same of
+    every field, and count only if there are no others.
     """
     telling = [pair for pair in pairs if differing(*pair)] or pairs
     return [field._replace(m=_agreement(telling, field.path)) for field in known]
@@ -376,7 +376,7 @@ def _key(
     volatile: frozenset[str],
     entities: Sequence[str],
 ) -> tuple[str, ...]:
-    """The fewest fields that tell apart whatever differs outside the volatile ones."""
+    """Return the fewest fields that tell apart all events with different non-volatile fields."""
     usable = [
         field
         for field in fields.values()
@@ -386,7 +386,7 @@ def _key(
         and field.present > 0.999
         and (field.m is None or field.m > 0.999)
     ]
-    # An entity with its count or time says what an event is; a time alone is unique by luck.
+    # An entity with its count or time identifies an event; a time alone is unique by chance.
     usable.sort(
         key=lambda field: (field.path not in entities, not field.counter, not field.time, field.u)
     )
@@ -403,7 +403,7 @@ def _key(
 
 
 def is_addressable(path: str) -> bool:
-    """Whether a rule can name this field: some names mean something else in a rule, or nothing."""
+    """Return whether a rule can name this field: some names have another meaning, or none."""
     try:
         found = parse(path)
     except ValueError:
@@ -414,7 +414,7 @@ def is_addressable(path: str) -> bool:
 def _separates(
     samples: Sequence[Sample], parts: Sequence[str], contents: Mapping[int, int]
 ) -> bool:
-    """Whether no two events of one type that differ have these parts in common."""
+    """Return whether no two different events of one type have equal parts."""
     seen: dict[tuple[Any, ...], int] = {}
     for sample in samples:
         key = tuple(sample.leaves.get(path) for path in (TYPE, *parts))

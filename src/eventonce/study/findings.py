@@ -1,4 +1,4 @@
-"""Findings: what in a capture deserves a look, each with a count and a sentence."""
+"""Findings: suspicious things in a capture, each with a count and a sentence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from eventonce.study.sampled import Looked, Shown
 EVENT_FIELDS: Final = frozenset(
     ("detail-type", "eventBody", "topicName", "eventType", "specversion", "conversationId")
 )
-"""Fields by which a text within an event is an event of its own."""
+"""Fields by which a text inside an event is recognised as an event."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that deserves a look."""
+    """Something that should be checked."""
 
     code: str
     type: str
@@ -37,7 +37,7 @@ def findings_of(
     shown: Mapping[int, Shown],
     looked: Looked,
 ) -> tuple[Finding, ...]:
-    """All findings, by what they are, most first: in the same order in every run."""
+    """Return all findings, by code, in the same order in every run."""
     found = [
         *_merges(kinds, shown, looked.samples),
         *_narrow(kinds, shown, looked),
@@ -93,7 +93,7 @@ def _findings(index: Index, kinds: Mapping[int, Known], proposed: set[int]) -> I
 def _merges(
     kinds: Mapping[int, Known], shown: Mapping[int, Shown], samples: Mapping[int, Sample]
 ) -> Iterator[Finding]:
-    """Copies by the rule in use that differ in more than a publication writes."""
+    """Yield drops by the rule in use that differ in more than a publication writes."""
     for kind, some in shown.items():
         told: Counter[str] = Counter()
         suspected = []
@@ -119,7 +119,7 @@ def _merges(
 def _narrow(
     kinds: Mapping[int, Known], shown: Mapping[int, Shown], looked: Looked
 ) -> Iterator[Finding]:
-    """Events that run although an earlier one has the same content."""
+    """Yield events that run although an earlier one has the same content."""
     for kind, some in shown.items():
         told: Counter[str] = Counter()
         for lines in some.apart:
@@ -145,14 +145,14 @@ def _narrow(
 def _lacking(
     kinds: Mapping[int, Known], shown: Mapping[int, Shown], looked: Looked
 ) -> Iterator[Finding]:
-    """Events that have another key than their rule would give them, because a part is missing."""
+    """Yield events with another key than the rule's own, because a part is missing."""
     for kind, some in shown.items():
         told: Counter[str] = Counter()
         lines = []
         for line in some.lines:
             explained = looked.explained.get(line)
             if explained and explained.lacking:
-                # The name of the part: its value may be personal.
+                # Only the name of the part: its value may be personal.
                 told.update(text.partition(" ")[0] for text in explained.lacking)
                 lines.append(line)
         if lines:
@@ -170,7 +170,7 @@ def _lacking(
 def _wrapped(
     kinds: Mapping[int, Known], shown: Mapping[int, Shown], samples: Mapping[int, Sample]
 ) -> Iterator[Finding]:
-    """Events that hold another event, which nobody unpacked."""
+    """Yield events that contain another event."""
     for kind, some in shown.items():
         found: dict[str, list[int]] = defaultdict(list)
         for line in some.lines:

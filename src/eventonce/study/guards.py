@@ -1,7 +1,7 @@
-"""Guards: whatever decides which deliveries run. eventonce with some rules, and the usual recipes.
+"""Guards decide which deliveries run: eventonce with some rules, and the usual recipes.
 
-A guard gives each delivery a key, and decides on the deliveries of one key in the order they
-arrive; so a capture of any size is decided with one record in memory.
+A guard gives each delivery a key, and decides on the deliveries of one key in the order of arrival;
+so a capture of any size needs one record in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from eventonce.study.arrivals import Arrival
 from eventonce.types import Claim, Event, Settlement
 
 RACE: Final = 50
-"""Milliseconds between a look and the mark after it: a copy that looks meanwhile passes too."""
+"""Milliseconds between a look and its mark: a copy that looks in this time passes too."""
 MINUTE: Final = 60_000
 LATER: Final = 65_000
-"""Milliseconds after which a transport brings an event again: longer than a lease."""
+"""Milliseconds after which a transport delivers an event again: longer than a lease."""
 
 
 class Look(NamedTuple):
@@ -33,25 +33,25 @@ class Look(NamedTuple):
 
     key: int
     at: int
-    """When it arrives, in milliseconds."""
+    """The instant of arrival, in milliseconds."""
     line: int
     stamp: int
-    """Of a state its order; of a recipe that compares times the time."""
+    """The order of a state; for a recipe that compares times, the time."""
     version: int
-    """Of a state which version it is."""
+    """The version of a state."""
     remember: int
     within: int
-    """Milliseconds in which the same state again is unchanged."""
+    """Milliseconds in which the same state counts as unchanged."""
     fault: int
-    """0, or what is the matter with it."""
+    """The fault of the delivery; 0 for none."""
 
 
 CRASH: Final = 1
-"""The worker dies in the middle of its work."""
+"""The worker dies during its work."""
 OUTAGE: Final = 2
-"""The store is away."""
+"""The store cannot be reached."""
 AGAIN: Final = 3
-"""The transport brings it again, because it was not acknowledged."""
+"""The transport delivers the event again, because it was not acknowledged."""
 
 Seen = tuple[int, int, int, int, int]
 """Key, stamp, version, remember and within."""
@@ -64,15 +64,15 @@ class Guard(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that people know the guard by."""
+        """The name of the guard in reports."""
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:
-        """The key that the guard remembers of this delivery, whose detail is decoded where that was
-        possible; None if the delivery becomes a dead letter."""
+        """Return the key that the guard remembers for this delivery; None if the delivery becomes a
+        dead letter. `detail` is decoded if possible."""
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
-        """The decision on each delivery of one key: `run`, or why it is dropped; no decision on a
-        delivery that comes again."""
+        """Yield the decision on each delivery of one key: `run`, or the reason of its drop; nothing
+        for a delivery that comes again later."""
 
 
 class _Decision(msgspec.Struct):
@@ -83,8 +83,8 @@ class _Decision(msgspec.Struct):
 
 
 class DecidedGuard:
-    """A guard of the user's, by the decisions that it made on the lines of the capture. Crashes and
-    outages are in the decisions already."""
+    """A guard of the user, by its decisions on the lines of the capture. These already include
+    crashes and outages."""
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
@@ -92,12 +92,12 @@ class DecidedGuard:
         self._file = file
         self._decode = msgspec.json.Decoder(_Decision).decode
 
-    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  it was decided
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  decided already
         number, text = next(self.decisions, (0, b""))
         if not number:
             raise ConfigError(
                 f"{self._file} ends before the capture: it belongs to another one, or has no line "
-                "for what the guard ran"
+                "for events that the guard ran"
             )
         try:
             line, copy_of = msgspec.structs.astuple(self._decode(text))
@@ -130,7 +130,7 @@ class RulesGuard:
         self.name = name
         self._rules = rules
 
-    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  the planner's
+    def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  the planner reads
         event = arrival.event
         if not isinstance(event, Event):
             return None
@@ -165,7 +165,7 @@ class RulesGuard:
             verdict, granted = ledger.judge(record, claim, look.at)
             record = granted or record
             if verdict.kind == "busy":
-                # Not acknowledged: its transport brings it again.
+                # Not acknowledged: the transport delivers it again.
                 heappush(again, look._replace(at=look.at + LATER, fault=AGAIN))
                 continue
             if verdict.kind != "run":
@@ -179,23 +179,23 @@ class RulesGuard:
 
 
 class Recipe(NamedTuple):
-    """A common advice how to recognise copies: look for a key, mark it, then work."""
+    """A common recipe against copies: look for a key, mark it, then work."""
 
     name: str
     key: Callable[[Arrival, Any], str]
-    """From the delivery and its decoded detail."""
+    """The function from the delivery and its decoded detail to the key."""
     remember: int
     atomic: bool = False
-    """Whether look and mark are one step, as with SET NX."""
+    """Whether look and mark are one step, like SET NX."""
     newest: bool = False
-    """Whether a later time for the same key passes."""
+    """Whether an event with a later time passes under the same key."""
     errors_are_copies: bool = False
-    """Whether an error of the store is taken for a copy."""
+    """Whether an error of the store counts as a copy."""
     redelivered: bool = False
-    """Whether a message that a queue delivers again passes: the queue remembers what was sent."""
+    """Whether a message that a queue delivers again passes: the queue knows only sent messages."""
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:
-        """As `Guard` says."""
+        """Like `Guard.see`."""
         event = arrival.event
         if not isinstance(event, Event):
             return None
@@ -205,7 +205,7 @@ class Recipe(NamedTuple):
         return _digest(self.name, key), stamp, again, self.remember, 0
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
-        """As `Guard` says."""
+        """Like `Guard.decide`."""
         marked, until, newest = -RACE, -1, -1
         acknowledged: set[int] = set()
         for look in looks:
@@ -224,15 +224,15 @@ class Recipe(NamedTuple):
                 continue
             marked, until, newest = look.at, look.at + look.remember, max(newest, look.stamp)
             if look.fault != CRASH:
-                # The mark is set before the work: a worker that dies here leaves only the mark.
+                # The mark comes before the work: after a crash here, only the mark is left.
                 yield look, "run"
 
 
 class Powertools:
-    """Powertools' idempotency with a function's context: a record in progress, which ends with the
-    function's time, then one that is complete for an hour.
+    """The idempotency of Powertools with a function's context: a record in progress, which ends
+    with the function's time-out, then a complete record for an hour.
 
-    Each write is one conditional step. A copy of what is in progress fails, and comes again.
+    Each write is one conditional step. A copy of an event in progress fails, and comes again.
     """
 
     def __init__(self, name: str, key: Callable[[Arrival, Any], str]) -> None:
@@ -262,7 +262,7 @@ class Powertools:
 
 
 def _in_time(looks: Iterable[Look], again: list[Look]) -> Iterator[Look]:
-    """The deliveries of a key as they arrive, with those that are brought again meanwhile."""
+    """Yield the deliveries of a key in time order, with those that are delivered again."""
     for look in looks:
         while again and again[0].at < look.at:
             yield heappop(again)
@@ -282,7 +282,7 @@ def _body(detail: Any) -> Any:
 
 
 def _timestamp(event: Event, detail: Any) -> int:
-    from eventonce.study.fields import instant_of  # noqa: PLC0415  recipes alone need it
+    from eventonce.study.fields import instant_of  # noqa: PLC0415  only recipes need it
 
     body = _body(detail)
     told = body.get("eventTime") if isinstance(body, dict) else None
@@ -342,4 +342,4 @@ RECIPES: Final[tuple[Guard, ...]] = (
     Recipe("event.id in a table for ever (unique insert, then work)", _id, 10**14, atomic=True),
     Powertools("Powertools' idempotency, hash of the detail for an hour", _whole_detail),
 )
-"""The recipes against copies that forums and vendors advise; docs/recipes.md has the sources."""
+"""The recipes against copies from forums and vendors; docs/recipes.md has the sources."""

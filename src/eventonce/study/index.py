@@ -1,7 +1,7 @@
-"""The index of a capture: a row for each line, in DuckDB, with all that tells copies apart.
+"""The index of a capture: a row for each line, in DuckDB, with all that distinguishes copies.
 
-A row holds numbers only: the key that production would claim, and hashes of whatever is compared
-but never shown. Values stay in the capture, and are read again for the few lines that are shown.
+A row has only numbers: the key that production would claim, and hashes of values that are compared
+and never shown. Values stay in the capture, and are read again for the few lines that are shown.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from eventonce.study.scratch import Scratch
 from eventonce.types import Claim, Event
 
 BATCH: Final = 4_000
-"""Lines that a process is given at once: large enough that the hand-over does not count."""
+"""Lines that a process gets at once: so many that the transfer costs little."""
 INLINE: Final = 5 * BATCH
-"""Lines up to which a second process costs more than it saves."""
+"""The number of lines up to which a second process costs more than it saves."""
 AHEAD: Final = 3
-"""Batches a process that may wait: what bounds the memory."""
+"""Batches per process that may wait; this limits the memory."""
 MASK: Final = (1 << 64) - 1
 FAULTS: Final = 1_000
-"""Reasons for which lines have no key that are told apart: some have a value in them."""
+"""The most different reasons for lines without a key: some contain a value."""
 OTHERS: Final = "other reasons"
 _AT_BYTE: Final = re.compile(r" at byte \d+")
 
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
     org: str
     type: str
     rule: str
-    """Empty for what is no event or has no key."""
+    """The name of the rule; empty for a line that is no event or has no key."""
 
 
 class Names(NamedTuple):
@@ -76,15 +76,15 @@ class Names(NamedTuple):
     sources: dict[int, str]
     channels: dict[int, str]
     faults: dict[str, tuple[int, int]]
-    """Why lines have no key, with how many they are and the first of them."""
+    """The reasons for lines without a key, each with its count and its first line."""
 
 
 class Planned(NamedTuple):
-    """The rules that make keys: those under study, and those that tell versions of a state."""
+    """The rules that make keys: those under study, and those that find versions of a state."""
 
     rules: Ruleset
     states: Ruleset | None = None
-    """Only asked which events repeat a state: what they call stale is not a copy."""
+    """Only used to find events that repeat a state: a stale event is not a copy."""
 
 
 def _hash(value: str | bytes | tuple[Any, ...]) -> int:
@@ -92,17 +92,17 @@ def _hash(value: str | bytes | tuple[Any, ...]) -> int:
 
 
 class Indexer:
-    """Makes rows of lines; the processes that share the work have one each."""
+    """Makes rows of lines; each of the processes that share the work has one."""
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
         self._stated: dict[tuple[str, str, str], bool] = {}
-        """Which kinds of event a rule for states may take: most are of none, and need no plan."""
+        """The kinds of event that a state rule may take: all others need no plan."""
         self.names = Names({}, {}, {}, {})
 
     def rows(self, first: int, lines: Sequence[bytes]) -> tuple[bytes, Names]:
-        """The rows of these lines, of which the first has this number, as tab-separated text; and
-        the names that are new in them."""
+        """Return the rows of these lines, of which the first has this number, as tab-separated
+        text; and the names in them."""
         self.names = Names({}, {}, {}, {})
         row = self._row
         text = "".join([row(number, raw) for number, raw in enumerate(lines, start=first)])
@@ -149,7 +149,7 @@ class Indexer:
         self.names.faults[fault] = (times + 1, first)
 
     def _version(self, event: Event) -> str:
-        """Subject, order and state of an event that tells a state; empty for any other."""
+        """Return subject, order and state of the event of a state; empty for any other."""
         states = self._planned.states
         if states is None:
             return "\t\t"
@@ -170,7 +170,7 @@ class Indexer:
 
 
 class _Notice(msgspec.Struct, gc=False):
-    """A detail that says something of its own notice beside what happened, as Genesys' does."""
+    """A detail with fields of its notice beside the body, like that of Genesys."""
 
     body: msgspec.Raw = msgspec.field(name="eventBody", default=msgspec.Raw(b""))
 
@@ -179,7 +179,7 @@ _notice: Final = msgspec.json.Decoder(_Notice).decode
 
 
 def _essence(detail: bytes) -> int:
-    """The hash of a detail without the fields that the source writes about its notice."""
+    """Return the hash of a detail without the fields that the source writes about its notice."""
     if b'"eventBody"' in detail:
         try:
             return _hash(bytes(_notice(detail).body) or detail)
@@ -189,14 +189,14 @@ def _essence(detail: bytes) -> int:
 
 
 def _fact(claim: Claim) -> int:
-    """The hash that all copies share: of a state with its version."""
+    """Return the hash that all copies share: for a state, with its version."""
     if claim.order is None:
         return _hash(claim.key)
     return _hash((claim.key, claim.order, claim.digest))
 
 
 class Index(Scratch):
-    """The rows of a capture, and the names of what they hash."""
+    """The rows of a capture, and the names behind their hashes."""
 
     def __init__(
         self, paths: Sequence[Place], planned: Planned, progress: Progress | None = None
@@ -208,7 +208,7 @@ class Index(Scratch):
         self.names = Names({}, {}, {}, {})
         self.lines = 0
         self.unread: list[str] = []
-        """The files that could not be read to their end, and where."""
+        """The files that could not be read to their end, and the place."""
         self.table("events", COLUMNS)
 
     def build(self, processes: int | None = None) -> None:
@@ -221,7 +221,7 @@ class Index(Scratch):
             for batch in _chained(early, batches):
                 self._take(*indexer.rows(self.lines + 1, batch), len(batch))
             return
-        # Forked, so that all processes hash alike.
+        # Forked, so that all processes compute the same hashes.
         with ProcessPoolExecutor(share, get_context("fork"), _start, (self.planned,)) as pool:
             waiting: deque[tuple[Future[tuple[bytes, Names]], int]] = deque()
             given = 0
@@ -250,12 +250,12 @@ class Index(Scratch):
             self.names.faults[named] = (times + more, first)
 
     def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
-        """The bytes of these lines, whose numbers rise; one pass over the capture."""
+        """Return the bytes of these lines, whose numbers rise; one pass over the capture."""
         return lines_at(self.paths, wanted)
 
 
 def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
-    """The bytes of these lines of captures, whose numbers rise; one pass, or none for none."""
+    """Yield these lines of captures, whose numbers rise, in one pass; in none if there are none."""
     number = next(wanted, None)
     if number is None:
         return
@@ -271,15 +271,16 @@ _indexer: Indexer
 
 
 def _start(planned: Planned) -> None:
-    global _indexer  # noqa: PLW0603  of a process that does nothing else
+    global _indexer  # noqa: PLW0603  one in each worker process
     _indexer = Indexer(planned)
-    # The handler of the process that started this one would remove what that one still needs.
+    # The parent's handler would remove files that the parent still needs.
     signal(SIGTERM, SIG_DFL)
     Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A process that was killed cannot end those that it started: they would wait for ever."""
+    """End this process with its parent: a killed parent cannot do so, and this would wait for
+    ever."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

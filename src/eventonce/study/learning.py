@@ -1,5 +1,5 @@
-"""Learning from a capture: what kinds of event it has, and for kinds without a business key which
-fields are volatile and which tell their events apart."""
+"""Learning from a capture: its kinds of event, and for kinds without a business key the volatile
+fields and the fields that tell events apart."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from eventonce.study.index import MASK, Index, Kind
 from eventonce.types import Event
 
 SAMPLES: Final = 20_000
-"""Events of a source from which its fields are learned."""
+"""The number of events of a source from which its fields are learned."""
 FIRST: Final = 2_000
-"""Events that say which values are rare, before the rest is chosen by these values."""
+"""Events that show which values are rare; the others are chosen by these values."""
 NO_TYPE: Final = "\0"
 """A type that no rule names."""
 LEARNED: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
 
 
 class Known(NamedTuple):
-    """The properties of a kind, as one of its events shows them."""
+    """The properties of a kind, from one of its events."""
 
     kind: Kind
     events: int
     strength: Strength | None
     paths: frozenset[str]
     any_type: bool = False
-    """Whether its rule would take an event of any type: no rule names this one."""
+    """Whether the rule takes events of any type: no rule names this type."""
 
     @property
     def weak(self) -> bool:
-        """Whether the rule knows nothing of the source: a copy under another id may pass."""
+        """Whether the rule does not know the source: a copy under another id may pass."""
         if self.strength is None or self.strength == "business key":
             return False
         return self.strength != "content and time" or self.kind.rule.startswith("auto.")
@@ -50,7 +50,7 @@ class Pool(NamedTuple):
 
 
 def kinds_of(index: Index) -> dict[int, Known]:
-    """The kinds of event in a capture, by what the first event of each tells."""
+    """Return the kinds of event in a capture, described by the first event of each."""
     first = list(
         index.rows("SELECT min(line), kind, count(*) FROM events GROUP BY kind ORDER BY 1")
     )
@@ -88,7 +88,7 @@ def learn(index: Index, weak: dict[int, Known]) -> list[Pool]:
 
 
 def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[int, Event, int, int]]:
-    """Line, event, transport id and arrival of all events of these kinds."""
+    """Yield line, event, transport id and arrival of all events of these kinds."""
     chosen = ", ".join(map(str, kinds))
     query = (
         "SELECT line, id, coalesce(arrived, time, 0) FROM events "  # noqa: S608  numbers of ours
@@ -108,8 +108,8 @@ def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[int, Event, in
 
 
 def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
-    """Events of these kinds. Of many, the first ones and all that share a rare value with others
-    that were chosen by it, so that copies stay together."""
+    """Return events of these kinds. Of many, the first ones, and all that have one of the chosen
+    rare values, so that copies stay together."""
     samples: list[Sample] = []
     rare: list[str] = []
     one_in = max(1, 4 * total // SAMPLES)
@@ -125,7 +125,7 @@ def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
 
 
 def _chosen(value: Any, one_in: int) -> bool:
-    """Whether events with this value are looked at: the same in every run, as `hash` is not."""
+    """Return whether events with this value are chosen; unlike with `hash`, always the same."""
     return crc32(repr(value).encode("utf-8", "surrogatepass")) % one_in == 0
 
 

@@ -1,4 +1,4 @@
-"""When the copies of a capture arrive, and how late each comes: the counts that are plotted."""
+"""The arrival times of copies, and their lateness, as counts for plots."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STEPS: Final = (
     *(DAY, 7 * DAY, 28 * DAY),
 )
 MOST: Final = 90
-"""Steps in which the time of a capture is counted, at the most."""
+"""The most steps into which the time of a capture is divided."""
 DECADE: Final = 8
-"""Bins of lateness from one power of ten to the next."""
+"""The number of bins of lateness per power of ten."""
 
 
 class OverTime(msgspec.Struct, frozen=True):
-    """How many lines arrive, step by step."""
+    """The number of lines in each step of time."""
 
     began: int
     """Milliseconds; a multiple of the step."""
@@ -35,7 +35,7 @@ class OverTime(msgspec.Struct, frozen=True):
 
 
 def frame(began: int, ended: int) -> tuple[int, int, int]:
-    """Where the first step begins, how long a step is, and how many there are."""
+    """Return the begin of the first step, the length of a step, and the number of steps."""
     span = ended - began
     step = next((step for step in STEPS if span <= MOST * step), -(-span // (MOST * DAY)) * DAY)
     first = began // step * step
@@ -43,7 +43,7 @@ def frame(began: int, ended: int) -> tuple[int, int, int]:
 
 
 def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | None:
-    """Count the lines of a capture and its copies over its time; None where no line has a time."""
+    """Return the lines of a capture and its copies over time; None if no line has a time."""
     if began is None or ended is None:
         return None
     first, step, steps = frame(began, ended)
@@ -67,7 +67,7 @@ def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | 
 
 
 def late_bins(index: Index) -> dict[int, int]:
-    """How many copies come so late: bin b goes from 10 ** (b / 8) milliseconds to the next one."""
+    """Return the copies by lateness: bin b begins at 10 ** (b / 8) milliseconds."""
     rows = index.rows(
         "SELECT floor(log10(greatest(gap, 1)) * ?)::INTEGER, count(*) FROM copies "
         "WHERE gap IS NOT NULL GROUP BY 1 ORDER BY 1",
@@ -77,7 +77,7 @@ def late_bins(index: Index) -> dict[int, int]:
 
 
 def let_through(index: Index) -> int:
-    """Copies that the rules in use do not recognise: their key is not that of the first."""
+    """Return how many copies the rules in use do not recognise: they have another key."""
     (number,) = next(
         index.rows(
             """

@@ -13,8 +13,8 @@ from eventonce.study.index import Index
 from eventonce.study.learning import Known, Pool
 
 ENOUGH: Final = 30
-"""Copies under another id from which a rule is proposed: none wrong among them bounds the share of
-wrong drops by a tenth, and the whole capture bounds it further."""
+"""Copies under another id that a proposed rule needs: with none wrong among them, at most a tenth
+of the drops is wrong, and the whole capture lowers this limit."""
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -29,23 +29,23 @@ class Proposal(msgspec.Struct, frozen=True):
     copies: int
     """Lines that the rule would drop."""
     under_new_ids: int
-    """Copies among these lines that no transport id tells."""
+    """Copies among these lines that have another transport id."""
     wrong: int
     """Drops whose content differs outside the volatile fields."""
     enough: bool
     agreement: dict[str, tuple[float | None, float]] = {}
-    """Of each part of the key m and u: how often copies agree in it, and others do."""
+    """For each part of the key m and u: how often copies, and other events, agree in it."""
 
     @property
     def bound(self) -> float:
-        """The share of wrong drops that 95 % of such captures stay under."""
+        """The limit of the share of wrong drops, with 95 % confidence."""
         return min(1.0, (self.wrong + 3) / max(1, self.copies))
 
 
 def proposals_of(
     index: Index, kinds: dict[int, Known], pools: Sequence[Pool]
 ) -> Iterator[Proposal]:
-    """A rule for each pool whose key was learned, counted on all lines of the pool."""
+    """Yield a rule for each pool whose key was learned, counted on all lines of the pool."""
     named: Counter[str] = Counter()
     for kinds_of_pool, learned in pools:
         if not learned.key:
@@ -91,7 +91,7 @@ def proposals_of(
 
 
 def toml(proposals: Iterable[Proposal]) -> str:
-    """The proposed rules, each with its evidence; one that has not enough is commented out."""
+    """Return the proposed rules with their evidence; one without enough is commented out."""
     rules = [_rule(proposal) for proposal in proposals]
     return "\n\n".join(rules or ["# Nothing to propose: see the report of diagnose."]) + "\n"
 
@@ -105,7 +105,7 @@ def _rule(proposal: Proposal) -> str:
     ]
     ignored = [path for path in proposal.volatile if is_addressable(path)]
     if ignored:
-        # Shadow mode compares contents without them.
+        # Shadow mode compares contents without these fields.
         rule.append(f"ignore = {_listed(ignored)}")
     text = f"""\
 # Of {proposal.events:,} events it drops {proposal.copies:,}, {proposal.under_new_ids:,} of them \

@@ -1,5 +1,5 @@
-"""Reconciliation: which events of one list never arrived in another, by their keys; and an estimate
-of those that neither saw."""
+"""Reconciliation: the events of one list that never arrived in another, by their keys; and an
+estimate of the events that neither list has."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from eventonce.types import Event
 
 KEYS: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
 KeyOf = Callable[[Event], int]
-"""A function that names an event in both lists; raises EnvelopeError where the event has no such
-name."""
+"""A function that returns the key of an event in both lists; EnvelopeError if it has none."""
 
 
 class Reconciled(msgspec.Struct, frozen=True):
@@ -32,7 +31,7 @@ class Reconciled(msgspec.Struct, frozen=True):
     seen: int
     both: int
     types: dict[str, int]
-    """How many of each type are missing, most first."""
+    """The missing events by type, most first."""
     keyless: int
     """Lines of either list that have no key, and cannot be compared."""
 
@@ -43,8 +42,8 @@ class Reconciled(msgspec.Struct, frozen=True):
 
     @property
     def neither(self) -> float | None:
-        """About how many events neither list has, if each saw its events by chance (Chapman's
-        estimate); None where the lists share too few to say."""
+        """The estimated number of events that neither list has, if both lost events by chance
+        (Chapman's estimate); None if the lists share too few."""
         if self.both < 10:
             return None
         all_ = (self.expected + 1) * (self.seen + 1) / (self.both + 1) - 1
@@ -52,7 +51,7 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 def by_rules(rules: Ruleset) -> KeyOf:
-    """Events are the same if production would give them one key."""
+    """Return a function by which events are equal if production would give them one key."""
 
     def key(event: Event) -> int:
         _, claim = rules.plan(event, 0)
@@ -63,7 +62,7 @@ def by_rules(rules: Ruleset) -> KeyOf:
 
 
 def by_fields(paths: Sequence[str]) -> KeyOf:
-    """Events are the same if these fields are: for a list whose events have another form."""
+    """Return a function by which events are equal if these fields are, for events of two forms."""
 
     def key(event: Event) -> int:
         leaves = leaves_of(bytes(event.detail_raw))
@@ -84,8 +83,8 @@ def reconcile(
     unread: list[str] | None = None,
     progress: Progress | None = None,
 ) -> Reconciled:
-    """Compare two captures; `missing` is given each expected event that never arrived, once, and
-    `unread` is as `Capture` says."""
+    """Compare two captures; `missing` is called once with each expected event that never arrived,
+    and `unread` is described at `Capture`."""
     with Scratch() as scratch:
         keyless = count()
         for name, paths in (("expected", expected), ("seen", seen)):

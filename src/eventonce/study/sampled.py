@@ -1,4 +1,4 @@
-"""Some lines of each kind, read once: what the field map and the suspicions look at."""
+"""Sample lines of each kind, read in one pass, for the field map and the findings."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from eventonce.study.learning import Pool
 from eventonce.types import Event
 
 SHOWN: Final = 200
-"""Events and pairs of a kind whose fields are looked at for the field map."""
+"""The most events and pairs of a kind in its field map."""
 OF_ALL: Final = 12_000
-"""Events of all kinds together, which share them: a capture may be of many organisations."""
+"""The most events of all kinds together: a capture may have many organisations."""
 FEWEST: Final = 8
 
 
 class Shown(NamedTuple):
-    """The lines of one kind whose fields are looked at."""
+    """The sample lines of one kind."""
 
     lines: list[int]
     pairs: list[tuple[int, int]]
-    """Copies under another id, each with its relative."""
+    """Copies under another id, each with its nearest relative."""
     suspected: list[tuple[int, int]]
     """Copies by the rule in use whose content differs from their relative's."""
     differing: int
-    """How many of these there are in all."""
+    """The number of all such copies."""
     dropped: int
-    """How many copies by the rule in use there are."""
+    """The number of copies by the rule in use."""
     apart: list[tuple[int, int]]
-    """Events of the same content to which the rule in use gives different keys."""
+    """Events with equal content and different keys by the rule in use."""
     kept: int
-    """How many of these there are in all."""
+    """The number of all such events."""
 
 
 class Looked(NamedTuple):
@@ -43,11 +43,11 @@ class Looked(NamedTuple):
 
     samples: dict[int, Sample]
     explained: dict[int, Explanation]
-    """Why a line has the key it has."""
+    """The explanation of each line's key."""
 
 
 def shown_of(index: Index, kinds: Collection[int]) -> dict[int, Shown]:
-    """The lines to look at of these kinds."""
+    """Return the sample lines of these kinds."""
     index.run(
         """
         CREATE OR REPLACE TABLE pairs AS
@@ -84,7 +84,7 @@ def shown_of(index: Index, kinds: Collection[int]) -> dict[int, Shown]:
 
 
 def merged_of(index: Index, learned: Collection[int]) -> dict[int, Shown]:
-    """Of kinds whose key was learned: the drops by the rule in use that are facts of their own."""
+    """Return, for kinds with a learned key, drops by the rule in use that are separate facts."""
     if not learned:
         return {}
     index.run(
@@ -111,7 +111,7 @@ def merged_of(index: Index, learned: Collection[int]) -> dict[int, Shown]:
 
 
 def _pairs(index: Index, which: str, order: str, most: int) -> dict[int, list[tuple[int, int]]]:
-    """Some pairs of each kind: as many queries for a thousand kinds as for one."""
+    """Return some pairs of each kind, in one query for all kinds."""
     found: dict[int, list[tuple[int, int]]] = {}
     for kind, line, beside in index.rows(
         f"SELECT kind, line, beside FROM pairs WHERE {which} "  # noqa: S608  ours
@@ -124,7 +124,7 @@ def _pairs(index: Index, which: str, order: str, most: int) -> dict[int, list[tu
 
 
 def _lines(index: Index, most: int) -> dict[int, list[int]]:
-    """Some lines of each kind, drawn by their numbers: the same in every run."""
+    """Return some lines of each kind, drawn by their numbers: the same in every run."""
     found: dict[int, list[int]] = {}
     for kind, line in index.rows(
         """
@@ -141,8 +141,8 @@ def _lines(index: Index, most: int) -> dict[int, list[int]]:
 
 
 def _apart(index: Index) -> dict[int, list[tuple[int, int, int]]]:
-    """By kind, some events of the same content that have different keys, and how many there are.
-    States that are told twice have a finding of their own."""
+    """Return, by kind, some events of equal content and different keys, and their number. States
+    that are emitted twice have a separate finding."""
     found: dict[int, list[tuple[int, int, int]]] = {}
     for kind, *pair in index.rows(
         """
@@ -165,7 +165,7 @@ def _apart(index: Index) -> dict[int, list[tuple[int, int, int]]]:
 def field_maps(
     shown: Mapping[int, Shown], samples: Mapping[int, Sample], pools: Sequence[Pool]
 ) -> dict[int, tuple[Field, ...]]:
-    """How each field behaves, by kind: of those learned together the same."""
+    """Return the fields of each kind; kinds that were learned together have the same."""
     found = {kind: pool.learned.fields for pool in pools for kind in pool.kinds}
     for kind, some in shown.items():
         if kind not in found:
@@ -176,7 +176,7 @@ def field_maps(
 
 
 def sampled(index: Index, shown: Iterable[Shown]) -> Looked:
-    """The events of these lines, read in one pass."""
+    """Return the events of these lines, read in one pass."""
     lines: set[int] = set()
     explained: set[int] = set()
     for some in shown:

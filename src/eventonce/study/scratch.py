@@ -1,4 +1,4 @@
-"""A temporary database for what a study counts. What a killed one leaves, the next one removes."""
+"""A temporary database for a study. A killed study's folder is removed by the next study."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MEMORY: Final = "576MB"
-"""The memory of DuckDB; the rest goes to a temporary folder."""
+"""The memory limit of DuckDB; larger data go to the temporary folder."""
 DISK_FULL: Final = "max_temp_directory_size"
-"""The setting that DuckDB names when its temporary folder has no more room."""
+"""The setting that DuckDB names if its temporary folder is full."""
 PREFIX: Final = "eventonce-study-"
 OWNER: Final = "owner"
-"""A file in the folder that its process holds locked: the lock ends with the process."""
+"""A file in the folder, locked by its process: the lock ends with the process."""
 
 
 class Scratch:
-    """Tables in DuckDB that are gone when it is closed; what memory does not hold goes to disk."""
+    """Tables in DuckDB, deleted at the end; data that do not fit into memory go to disk."""
 
     def __init__(self) -> None:
         _remove_abandoned()
@@ -37,7 +37,7 @@ class Scratch:
         with self._told():
             self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
         self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
-        # DuckDB would draw a bar on stdout, where the report goes, outside of a script.
+        # DuckDB would draw a progress bar on stdout, into the report.
         self.run("SET enable_progress_bar = false")
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class Scratch:
         self._owned.close()
 
     def table(self, name: str, columns: dict[str, str]) -> None:
-        """An empty table of this name."""
+        """Create an empty table of this name."""
         typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         self.run(f"CREATE OR REPLACE TABLE {name} ({typed})")
 
@@ -68,14 +68,14 @@ class Scratch:
         )
 
     def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, some at a time."""
+        """Yield the rows of a query, some at a time."""
         with self._told():
             found = self._database.cursor().execute(query, list(values))
         while some := self._fetched(found):
             yield from some
 
     def run(self, query: str, *values: Any) -> None:
-        """A query whose rows nobody reads."""
+        """Run a query, without reading its rows."""
         with self._told():
             self._database.execute(query, list(values))
 
@@ -86,22 +86,22 @@ class Scratch:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """EventonceError where disk or memory cannot hold what is counted."""
+        """Raise EventonceError if disk or memory is too small."""
         module = duckdb()
         try:
             yield
         except (OSError, module.IOException, module.OutOfMemoryException) as error:
             first = str(error).partition("\n")[0].rstrip(".")
-            # DuckDB calls it out of memory, too, when the temporary folder is full.
+            # DuckDB reports a full temporary folder as out of memory too.
             if isinstance(error, module.OutOfMemoryException) and DISK_FULL not in str(error):
                 raise EventonceError(
-                    f"this capture needs more memory than the {MEMORY} that it is counted in, or "
-                    f"than the machine has: {first}. End other programs, or study fewer files at "
+                    f"this capture needs more memory than the limit of {MEMORY}, or than the "
+                    f"machine has: {first}. End other programs, or study fewer files at "
                     f"once"
                 ) from error
             raise EventonceError(
-                f"{self._folder.name}, where the study counts, cannot be written: {first}. Make "
-                f"room, or name another folder in TMPDIR, and start again"
+                f"{self._folder.name}, the folder of the study, cannot be written: {first}. Free "
+                f"some space, or name another folder in TMPDIR, and start again"
             ) from error
 
 
@@ -109,19 +109,19 @@ _open: Final[set[Path]] = set()
 
 
 def remove_open() -> None:
-    """Remove the folders that this process has, which ends at once."""
+    """Remove the folders of this process, which ends at once."""
     for folder in _open:
-        # Under another name: a thread of DuckDB's may be about to write there.
+        # Renamed first: a thread of DuckDB may still write there.
         shutil.rmtree(folder.rename(f"{folder}-ended"), ignore_errors=True)
 
 
 def _own(folder: Path) -> IO[bytes]:
-    """Say that this folder is in use, until the file is closed."""
+    """Lock this folder as in use, until the file is closed."""
     new = folder / "new"
     owned = new.open("wb")
     if fcntl is not None:
         fcntl.flock(owned, fcntl.LOCK_EX)
-    # Locked before it has its name: nobody sees it free.
+    # Locked before it gets its name: no other process sees it unlocked.
     new.rename(folder / OWNER)
     return owned
 
@@ -131,7 +131,7 @@ def _remove_abandoned() -> None:
     if fcntl is None:
         return
     for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
-        # It may be somebody else's, or be removed meanwhile.
+        # The folder may belong to another user, or disappear meanwhile.
         with suppress(OSError), owner.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(owner.parent)

@@ -1,9 +1,9 @@
-"""Shadow mode, reported: what rules would have dropped, and whether it is safe to let them.
+"""The report on shadow mode: which events the rules would have dropped, and whether that is safe.
 
-The lines of `runtime.shadow` are read; several workers write several files. A drop is held against
-the latest line of its key that ran before it: its digest, its time, and its transport id. Where a
-clock was set back and none ran before it, the first that ran is taken. A line that is read twice
-counts once. Of a rule that was changed under its name only the lines of its latest form count.
+It reads the lines of `runtime.shadow`, from the files of all workers. A drop is compared with the
+latest line of its key that ran before it: its digest, its time, and its transport id. If a clock
+was set back and none ran before it, the first that ran is used. A line that is read twice counts
+once. If a rule was changed under its name, only the lines of its latest form count.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from eventonce.study.scratch import Scratch
 
 _MARK: Final = b'{"shadow":1,'
 ENOUGH: Final = 3_000
-"""Drops of which none differs: then fewer than one in a thousand is wrong, with 95 % confidence."""
+"""Drops without a difference that are needed: then fewer than one in a thousand is wrong (95 %)."""
 TWICE: Final = 2
-"""How often the longest gap must fit into what is remembered, and into the time of the record."""
+"""How often the longest gap must fit into `remember`, and into the time of the record."""
 
 COLUMNS: Final = {
     "decided": "BIGINT",
@@ -40,11 +40,12 @@ COLUMNS: Final = {
     "fingerprint": "VARCHAR",
 }
 LONGEST_PAUSE: Final = 86_400_000
-"""Milliseconds without a line that count as time of the record: more may be a hole in it."""
+"""The most milliseconds without a line that count as time of the record; more may be a gap in
+it."""
 HOUR: Final = 3_600_000
 BATCH: Final = 10_000
 LISTED: Final = 20
-"""Drops with another content that are named."""
+"""The most drops with other content in the report."""
 
 
 class Drops(msgspec.Struct, frozen=True):
@@ -53,28 +54,28 @@ class Drops(msgspec.Struct, frozen=True):
     type: str
     rule: str
     why: str
-    """`same transport id`, `another transport id`, `stale`, `unchanged`, or `unknown`: its original
+    """`same transport id`, `another transport id`, `stale`, `unchanged`, or `unknown`: the original
     is not in the record."""
     count: int
 
 
 class Guarded(msgspec.Struct, frozen=True):
-    """Where the rules and the guard that the user has decide alike, and where they do not."""
+    """How often the rules and the user's own guard decide alike, and differently."""
 
     both_run: int = 0
     both_drop: int = 0
     only_rules_drop: int = 0
-    """The guard let these through."""
+    """Copies that the guard let through."""
     only_guard_drops: int = 0
-    """The guard dropped these, which no rule takes for copies."""
+    """Events that the guard dropped, and that are copies by no rule."""
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A rule that decided in another way earlier in the record."""
+    """A rule that was changed within the record."""
 
     rule: str
     at: int
-    """When its latest form first decided, in milliseconds."""
+    """The first decision of its latest form, in milliseconds."""
     events: int
     """Lines of its earlier forms, which are not counted."""
 
@@ -89,36 +90,36 @@ class ShadowReport(msgspec.Struct, frozen=True):
     """Events that would neither have run nor been dropped at once, by status. `busy` is a copy that
     came while its original ran: it would have waited, and then been dropped."""
     differing: int
-    """Drops whose content differs from the original's; a conflict is one."""
+    """Drops whose content differs from the original's; conflicts included."""
     examples: list[tuple[str, str]]
-    """Of those some: the transport ids of the original and of the drop."""
+    """Examples of these: the transport ids of the original and of the drop."""
     unmatched: int
-    """Drops whose original is not in the record, and with which nothing could be compared."""
+    """Drops without their original in the record, which could not be compared."""
     span: int
-    """Milliseconds from the first to the last line, with a day at most for each pause."""
+    """Milliseconds from the first to the last line, with at most a day for each pause."""
     longest_gap: int
-    """Milliseconds, the most between an original and its drop, or its copy that ran because it was
-    remembered no longer."""
+    """The most milliseconds between an original and its drop, or a copy that ran because the
+    original was no longer remembered."""
     remember: int
-    """Milliseconds, the shortest that a rule with drops remembers."""
+    """The shortest `remember` of a rule with drops, in milliseconds."""
     guard: Guarded | None
     missing: list[str]
-    """The evidence that is missing, a sentence each; empty if it is safe to switch on."""
+    """The missing evidence, a sentence each; empty if it is safe to switch on."""
     wait: int | None
-    """Milliseconds to wait for what is missing, at the rate so far; None if waiting does not help,
-    or nobody can say."""
+    """Milliseconds to wait for the missing evidence, at the rate so far; None if waiting does not
+    help, or the time is unknown."""
     changed: list[Changed] = []
     broken: int = 0
     """Lines of the record that cannot be read."""
 
     @property
     def safe(self) -> bool:
-        """Whether `shadow` can be taken out."""
+        """Whether `shadow` can be removed from the rules."""
         return not self.missing
 
 
 def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
-    """The report on these lines; others among them are passed over."""
+    """Return the report on these lines; lines of other kinds are skipped."""
     with Scratch() as scratch:
         scratch.table("recorded", COLUMNS)
         batch: list[bytes] = []
@@ -149,8 +150,8 @@ _logged: Final = msgspec.json.Decoder(_Logged).decode
 
 
 def _text(line: bytes) -> bytes:
-    """The recorded line in this one; empty where there is none. A log may write a time before it,
-    and an export of a log has it within a line of its own."""
+    """Return the recorded line in this line; empty if there is none. A log may write a time before
+    it, and an export of a log has it inside a line of its own."""
     if _MARK not in line and b"ingestionTime" not in line:
         return b""
     told = own_line(line)
@@ -277,7 +278,7 @@ def _changed(scratch: Scratch) -> list[Changed]:
 
 
 def _windows(scratch: Scratch) -> list[tuple[str, int, int]]:
-    """Of each rule with copies: the longest gap, and what the rule remembers by now."""
+    """Return for each rule with copies the longest gap, and the latest `remember`."""
     rows = scratch.rows(
         """
         WITH again AS (
@@ -298,7 +299,7 @@ def _windows(scratch: Scratch) -> list[tuple[str, int, int]]:
 def _missing(
     compared: int, differing: int, span: int, windows: Sequence[tuple[str, int, int]]
 ) -> tuple[list[str], int | None]:
-    """The evidence that is missing, and how long to wait for it at the rate so far."""
+    """Return the evidence that is missing, and how long to wait for it at the rate so far."""
     missing, waits = [], []
     helps = True
     if differing:

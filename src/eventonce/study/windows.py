@@ -1,9 +1,9 @@
-"""Windows: for each length of memory, which share of the copies the keys in use would drop, and how
-many genuine events with them; without labels.
+"""Windows: for each length of memory, the share of copies that the keys in use would drop, and the
+number of genuine events dropped; without labels.
 
 Two events with one key are copies if they have the same transport id, or the same content. Any
-other drop is wrong, and is counted. What is left are genuine events that equal an earlier one to
-the letter: equal keys at distances that no retry reaches give their rate (the background).
+other drop is wrong, and is counted. Genuine events that equal an earlier one cannot be told from
+copies; their rate (the background) is that of equal keys so far apart that no retry explains them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ GRID: Final = (
     *(6 * HOUR, DAY, 2 * DAY, 4 * DAY, 5 * DAY, 8 * DAY),
 )
 BEYOND: Final = 5 * DAY
-"""Milliseconds that no retry reaches: an equal event so late is a genuine repeat."""
+"""Milliseconds after which no retry comes: a later equal event is a genuine repeat."""
 MOST_ROWS: Final = 500_000
-"""Lines that are looked at: of more, those of a share of the keys, and the counts are scaled."""
+"""The most lines that are read: of more, a share of the keys is read, and counts are scaled."""
 MOST_OF_A_KEY: Final = 100_000
-"""Lines of one key that are looked at: of more, the first ones, and the counts are scaled."""
+"""The most lines of one key that are read: of more, the first ones, and counts are scaled."""
 PROPOSED: Final = "proposed rules"
-"""Stands where a rule's name does, for the keys that were learned."""
+"""The name in place of a rule's, for learned keys."""
 RULES: Final = 10
-"""Rules that are told apart: those with most wrong drops first, then those with most copies."""
+"""The most rules shown separately: those with most wrong drops first, then with most copies."""
 ENOUGH: Final = 100
-"""Copies of a rule from which on it is told apart without wrong drops: of so many, a share is known
-within ten points."""
+"""Copies that a rule without wrong drops needs to be shown separately: with so many, a share is
+known within ten points."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -48,16 +48,16 @@ class Window(msgspec.Struct, frozen=True):
     length: int
     """Milliseconds."""
     caught: int
-    """Copies that are dropped."""
+    """Copies that the window drops."""
     share: float
-    """Of all copies, those under other keys too."""
+    """The share of all copies, including copies under other keys."""
     differing: int
-    """Drops of events that differ from whatever ran under the key."""
+    """Drops of events that differ from every run under the key."""
     repeats: float | None
-    """Expected drops of genuine events that equal an earlier one; None where the capture is too
-    short to tell."""
+    """Expected drops of genuine events that equal an earlier one; None if the capture is too
+    short."""
     at_most: float | None
-    """The wrong drops, of both kinds together, that 95 % of such captures stay under."""
+    """The limit of all wrong drops, with 95 % confidence."""
 
     @property
     def wrong(self) -> float:
@@ -66,15 +66,15 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Windows(msgspec.Struct, frozen=True):
-    """The windows of one rule, or of all together."""
+    """The windows of one rule, or of all rules together."""
 
     rule: str
-    """Empty for all."""
+    """The name of the rule; empty for all."""
     copies: int
     beyond: int
-    """Equal events at a distance that no retry reaches."""
+    """Equal events so far apart that no retry explains them."""
     observed: int
-    """Milliseconds of the capture that lie beyond that distance from its beginning."""
+    """Milliseconds of the capture beyond that distance from its beginning."""
     grid: tuple[Window, ...]
 
 
@@ -89,7 +89,7 @@ class _Counts:
         self.repeats = [0.0] * len(GRID)
 
     def add(self, other: _Counts, times: float = 1) -> None:
-        """Count what the other counted too, so many times."""
+        """Add the counts of the other, multiplied by `times`."""
         self.copies += round(other.copies * times)
         self.beyond += round(other.beyond * times)
         for number in range(len(GRID)):
@@ -105,12 +105,12 @@ def windows_of(
     span: int,
     missed: int,
 ) -> tuple[Windows, ...]:
-    """The windows of all rules together, and of each rule that drops genuine events or has enough
-    copies.
+    """Return the windows of all rules together, and of each rule that drops genuine events or has
+    enough copies.
 
-    `timed` are the kinds whose content says when it happened, so that equal content is a copy
+    `timed` are the kinds whose content has the time of the event, so that equal content is a copy
     however late it comes; `rules` has the rule of each kind; `missed` are the copies that no window
-    catches, because they have another key.
+    drops, because they have another key.
     """
     total = _Counts()
     counts: dict[str, _Counts] = {"": total}
@@ -146,20 +146,20 @@ def windows_of(
 
 
 def _groups(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[list[tuple[Any, ...]], float]]:
-    """The lines of each key that are looked at, and how many times as many it has."""
+    """Yield the lines of each key that are read, and the factor to all its lines."""
     for _, group in groupby(rows, key=itemgetter(0)):
         lines = list(islice(group, MOST_OF_A_KEY))
         yield lines, 1 + sum(1 for _ in group) / len(lines)  # noqa: B031  the rest of it
 
 
 def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
-    """Key, kind, arrival, transport id, content and essence of the lines that share their key with
-    others, by key; and which share of the keys they are of. The table has the keys."""
+    """Return key, kind, arrival, transport id, content and essence of lines with a shared key, by
+    key; and n, if only one in n keys is read. `table` has the keys."""
     share = f"FROM {table} WHERE hash(key) % ? = 0 GROUP BY key HAVING count(*) > 1"
     (number,) = next(index.rows(f"SELECT count(key) FROM {table}"))  # noqa: S608  one of ours
     one_in = max(1, number // MOST_ROWS)
     if one_in > 1:
-        # Most keys have one line. How many have more is seen in a share of the keys.
+        # Most keys have one line; a share of the keys shows how many have more.
         shared = f"SELECT sum(least(count(*), {MOST_OF_A_KEY})) OVER () {share} LIMIT 1"
         (some,) = next(index.rows(shared, one_in), (0,))
         one_in = max(1, -(-int(some) * one_in // MOST_ROWS))
@@ -180,7 +180,7 @@ def _rows(index: Index, table: str) -> tuple[Iterator[tuple[Any, ...]], int]:
 def _count(
     lines: Sequence[tuple[Any, ...]], weight: float, told: _Counts, span: int, *, timed: bool
 ) -> None:
-    """Count the lines of one key, which stand for so many times as many."""
+    """Count the lines of one key, multiplied by `weight`."""
     if weight > 1:
         some = _Counts()
         _count(lines, 1, some, span, timed=timed)
@@ -195,7 +195,7 @@ def _count(
     times = [line[2] for line in lines]
     caught = lost = 0
     for number, length in enumerate(GRID):
-        # A window that is longer than all there is does what the one before it does.
+        # A window longer than the whole time has the result of the one before it.
         if not number or latest - first >= GRID[number - 1]:
             caught, lost = _dropped(times, facts, length)
         told.caught[number] += caught
@@ -205,12 +205,12 @@ def _count(
 def _count_repeats(
     lines: Sequence[tuple[Any, ...]], facts: Sequence[int], told: _Counts, span: int
 ) -> None:
-    """Count pairs of equal events at distances that no retry reaches. As many lie at each distance
-    below it, if events repeat at random: of a fact with a mean of q in a window, each run is
-    followed by q drops."""
+    """Count pairs of equal events so far apart that no retry explains them. If events repeat at
+    random, pairs are as frequent at each shorter distance: with a mean of q repeats in a window,
+    each run is followed by q drops."""
     sent: dict[int, dict[int, int]] = {}
     for line, fact in zip(lines, facts, strict=True):
-        # A delivery again of the same message is no repeat.
+        # A redelivery of the same message is no repeat.
         sent.setdefault(fact, {}).setdefault(line[3] or line[2], line[2])
     for by_id in sent.values():
         times = sorted(by_id.values())
@@ -225,7 +225,7 @@ def _count_repeats(
 
 
 def _dropped(times: Sequence[int], facts: Sequence[int], length: int) -> tuple[int, int]:
-    """How many copies such a window drops, and how many facts it never runs."""
+    """Return how many copies such a window drops, and how many facts it never runs."""
     until, caught = -1, 0
     ran, dropped = set[int](), set[int]()
     for at, fact in zip(times, facts, strict=True):
@@ -239,7 +239,7 @@ def _dropped(times: Sequence[int], facts: Sequence[int], length: int) -> tuple[i
 
 
 def _facts(lines: Sequence[tuple[Any, ...]], *, timed: bool) -> list[int]:
-    """For each line the number of the fact that it carries, as far as id and content tell."""
+    """Return for each line the number of its fact, by id and content."""
     known: dict[tuple[str, int], tuple[int, int, int | None]] = {}
     facts: list[int] = []
     for number, (_, _, at, transport, content, essence, sent) in enumerate(lines):
@@ -259,7 +259,7 @@ def _facts(lines: Sequence[tuple[Any, ...]], *, timed: bool) -> list[int]:
 
 
 def _at_once(before: tuple[int, int, int | None], at: int, sent: int | None) -> bool:
-    """Whether the source told the same twice at once, with another time of the notice."""
+    """Return whether the source emitted the same twice at once, with another time of the notice."""
     _, earlier, sent_before = before
     if sent is None or sent_before is None:
         return at - earlier <= SAME_SECOND
@@ -284,13 +284,13 @@ def _windows(rule: str, told: _Counts, one_in: int, span: int, missed: int) -> W
 
 
 def _exposure(begin: int, end: int, span: int) -> float:
-    """How much of a capture can show two events at distances from begin to end: the longer the
-    distance, the fewer pairs lie within the capture."""
+    """Return how much of a capture can show two events at distances from begin to end: the longer
+    the distance, the fewer pairs are within the capture."""
     return (end - begin) - (end**2 - begin**2) / (2 * span)
 
 
 def _upper(count: int) -> float:
-    """The mean below which a Poisson count is so small in 5 % of cases only (Wilson and Hilferty's
-    approximation: 3.0 for none)."""
+    """Return the mean for which a Poisson count is as low as this in only 5 % of cases (Wilson and
+    Hilferty's approximation: 3.0 for a count of 0)."""
     n = count + 1
     return float(n * (1 - 1 / (9 * n) + 1.645 / (3 * n**0.5)) ** 3)

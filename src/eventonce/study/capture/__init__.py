@@ -1,6 +1,6 @@
-"""A capture: what arrives somewhere, written to files as it came.
+"""A capture: events as they arrive, written to files.
 
-A feed brings arrivals, the recorder writes them, and only then the feed lets go of them.
+A feed brings arrivals, the recorder writes them, and only then the feed may delete them.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from eventonce.study.capture.recorder import Recorder
 
 GATHER_SECONDS: Final = 1.0
 GATHER_BYTES: Final = 4 << 20
-"""Lines are committed together, as many as come in so long or are so large: a commit waits for the
+"""Lines are committed together, for so many seconds or up to so many bytes: a commit waits for the
 disk, and lines that are compressed together become smaller."""
 
 TICK: Final = 0.5
-"""Seconds after which a feed that has nothing says so."""
+"""Seconds after which a feed without arrivals yields an empty list."""
 
 Brought = Arrived | bytes
-"""An arrival, or a line of a capture as it stands there."""
+"""An arrival, or a line of a capture, which is written unchanged."""
 
 
 class Feed(Protocol):
-    """Where a capture comes from.
+    """The source of a capture.
 
-    Guaranteed: what was brought and not committed is brought again by the next start.
+    Guaranteed: an arrival that was brought and not committed is brought again after a restart.
     """
 
     notes: list[str]
     """Notes for the person who reads the end of the capture."""
     broken: bool
-    """Whether something could not be read."""
+    """Whether a part could not be read."""
 
     def __str__(self) -> str:
-        """The name of the place, the same at every start."""
+        """Return the name of the source, the same at every start."""
         ...
 
     def resume(self, position: Any) -> None:
-        """Go on from here: what `position` was at the last commit, None at the beginning."""
+        """Continue at `position`, the one of the last commit; None at the beginning."""
         ...
 
     def __iter__(self) -> Iterator[Sequence[Brought]]:
-        """The arrivals, some at a time; an empty list, now and then, while none come."""
+        """Yield the arrivals, some at a time; an empty list, now and then, while none arrive."""
         ...
 
     def position(self) -> Any:
-        """Where to go on after all that was brought."""
+        """Return where to continue after all arrivals so far."""
         ...
 
     def committed(self) -> None:
-        """All that was brought is on the disk: let go of it."""
+        """All arrivals so far are on the disk: they may be deleted at the source."""
         ...
 
     def close(self) -> None:
-        """Let go of connections and threads."""
+        """Close the connections and end the threads."""
         ...
 
 
@@ -68,7 +68,7 @@ class Progress(msgspec.Struct):
 
     lines: int = 0
     last: int = 0
-    """When the last line was committed, in milliseconds; 0 if none was."""
+    """The instant of the last commit, in milliseconds; 0 if there was none."""
 
 
 def record(
@@ -80,8 +80,8 @@ def record(
     told: Callable[[Progress], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
-    """Write what the feed brings until it ends, or until it is to stop; `change` is made to every
-    line, and `told` is how far it is."""
+    """Write the arrivals of the feed until it ends, or until `stopping`; `change` is applied to
+    every line, and `told` is called with the progress."""
     progress = Progress()
     lines: list[bytes] = []
     size, since = 0, clock()

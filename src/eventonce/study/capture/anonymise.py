@@ -1,7 +1,8 @@
 """Anonymised captures: personal values replaced by keyed digests of the same shape.
 
-Everything is personal that is not known to be harmless. Copies stay copies and others stay others,
-times and small numbers stay as they are, and so every count of the study stays the same.
+Every value counts as personal unless it is known to be harmless. Copies stay copies, different
+events stay different, times and small numbers stay as they are: so every count of the study stays
+the same.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from eventonce.types import Event
 
 FIRST_TIME: Final = 1_420_070_400
 LAST_TIME: Final = 2_000_000_000
-"""The seconds of 2015 and 2033: an instant outside is no time of an event, but a birthday, or a
-number of a telephone."""
+"""The seconds of 2015 and 2033: an instant outside is not the time of an event, but a birthday or a
+telephone number."""
 
 INSTANT_DIGITS: Final = 19
-"""Of an instant in nanoseconds."""
+"""The digits of an instant in nanoseconds."""
 
 SMALL: Final = 1_000
-"""Whole numbers below it are counts, priorities and versions: they name nobody."""
+"""Whole numbers below this are counts, priorities and versions: they identify nobody."""
 
 KNOWN: Final = frozenset(
     """
@@ -44,19 +45,19 @@ KNOWN: Final = frozenset(
     servicename language datacontenttype messagetype routingstatus reason
     """.split()  # noqa: SIM905  words
 )
-"""Fields that tell events apart, or have a few known values: kept where the value is one word, but
-for the ids in it."""
+"""Fields that tell events apart, or have a few known values: kept if the value is one word; only
+ids in it are replaced."""
 
 CHANNEL: Final = "channel of the line"
 WHOLE: Final = "all of it"
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}")
 _WORDS: Final = re.compile(r"[A-Za-z0-9_.:/{} -]{1,128}")
-"""Of the type of an event, which may be several words."""
+"""The type of an event, which may have several words."""
 _NAME: Final = re.compile(r"@?[A-Za-z0-9_.:/$#{}-]{1,128}")
 """The name of a field; any other may be the name of a person, in a map by names."""
 _BEGIN: Final = r"(?:(?<![A-Za-z])|(?<=[a-z0-9])(?=[A-Z]))"
-"""Where a word of a name begins: an account is no count, and contacts have no ts."""
+"""The start of a word in a name: `account` has no `count`, and `contacts` no `ts`."""
 _COUNTED: Final = re.compile(
     _BEGIN
     + r"(?i:duration|counts?|version|sequence|seq|revision|priority|attempts?|(re)?tries|size"
@@ -77,32 +78,32 @@ _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d
 
 
 class Anonymiser:
-    """Changes lines, and remembers what it left alone."""
+    """Replaces values of lines, and remembers the fields that it did not change."""
 
     def __init__(self, key: bytes) -> None:
         self.fields: dict[str, dict[str, set[bool]]] = {}
-        """By type, for each field whether its value was replaced; or both, now and then."""
+        """By type and field: whether its value was replaced; both, if only sometimes."""
         self._cipher = Cipher(key)
-        # Most values and all names of fields come many times.
+        # Most values, and all names of fields, are frequent.
         self._text = lru_cache(maxsize=1 << 16)(self._new_text)
         self._known = lru_cache(maxsize=1 << 16)(self._ids)
         self._key = lru_cache(maxsize=1 << 12)(self._new_key)
 
     @property
     def fingerprint(self) -> str:
-        """Which key it has."""
+        """The fingerprint of the key."""
         return self._cipher.fingerprint
 
     def left(self, type: str) -> list[str]:
-        """The fields of a type that have values which were left alone."""
+        """Return the fields of a type with values that were not changed."""
         return [field or WHOLE for field, told in self.fields[type].items() if False in told]
 
     def replaced(self, type: str) -> list[str]:
-        """The fields of a type that have values which were replaced."""
+        """Return the fields of a type with values that were replaced."""
         return [field or WHOLE for field, told in self.fields[type].items() if True in told]
 
     def __call__(self, raw: bytes) -> bytes:
-        """The line with its personal values replaced."""
+        """Return the line with its personal values replaced."""
         event = arrival(raw).event
         kind = event.type if isinstance(event, Event) else "no event"
         told = self.fields.setdefault(kind or "no type", {})
@@ -122,7 +123,7 @@ class Anonymiser:
         try:
             return _written(self._walk(json.loads(body), "", "", told))
         except (ValueError, RecursionError):
-            # No JSON, or too deep for it: a text.
+            # Not JSON, or nested too deep: treated as a text.
             told.setdefault("", set()).add(True)
             return _written(self._cipher.text(body.decode("utf-8", "replace")))
 
@@ -143,7 +144,7 @@ class Anonymiser:
                     return json.dumps(new, ensure_ascii=False, separators=_separators(value))
             if _is_known(value, name, path):
                 found = self._known(value)
-                # All but the ids in it.
+                # Only ids in it are replaced.
                 told.setdefault(path, set()).add(False)
             else:
                 found = self._text(value, name)
@@ -172,15 +173,15 @@ class Anonymiser:
         return kept + self._ids(text[begin:], self._cipher.text)
 
     def _mail(self, text: str) -> str:
-        """The last part of the domain stays."""
+        """Return a mail address with all but the last part of its domain replaced."""
         before, dot, last = text.rpartition(".")
         if "@" not in before:
             return self._cipher.text(text)
         return f"{self._cipher.text(before)}{dot}{last}"
 
     def _ids(self, text: str, others: Callable[[str], str] = str) -> str:
-        """The text with its ids replaced as they are everywhere; `others` is done to the rest, as a
-        whole: the words of a sentence, replaced one by one, would tell what it says."""
+        """Return the text with its ids replaced as everywhere; `others` replaces the rest as a
+        whole: word by word, a sentence could be guessed."""
         if "\0" in text:
             return self._cipher.text(text)
         found = list(_IDS.finditer(text))
@@ -197,7 +198,7 @@ class Anonymiser:
         if _COUNTED.search(name) or _is_instant(value, name):
             return value
         if abs(value) == inf:
-            # More than a float takes, and nothing that JSON can write.
+            # A number beyond a float, which JSON cannot write.
             return copysign(float_info.max, value)
         sign, digits = ("-", f"{value}"[1:]) if value < 0 else ("", f"{value}")
         if isinstance(value, int):
@@ -205,7 +206,7 @@ class Anonymiser:
         whole, dot, part = digits.partition(".")
         if not dot or not part.isdecimal():
             return value
-        # Without zeros at its end a fraction has one way to be written.
+        # A fraction without zeros at its end can be written in one way only.
         fraction = part if part == "0" else self._cipher.number(part[::-1])[::-1]
         return float(f"{sign}{self._cipher.number(whole)}.{fraction}")
 
@@ -214,7 +215,7 @@ def _written(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
-        # Half a character, which only an escape can write.
+        # Half a surrogate pair, which only an escape can write.
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -225,7 +226,7 @@ def _below(path: str, key: str) -> str:
 
 
 def _nested(text: str) -> Any:
-    """The object or list that this text is as JSON; None for any other text."""
+    """Return the object or list in this text, if it is JSON; None for any other text."""
     if text[:1] not in ("{", "["):
         return None
     try:
@@ -256,8 +257,8 @@ def _is_time(text: str, name: str) -> bool:
 
 
 def _is_instant(value: float, name: str) -> bool:
-    """Whether this is a time in seconds, or in smaller units: seconds look like a number of a
-    telephone, and need a name that says so."""
+    """Return whether this is a time in seconds, or in smaller units. Seconds look like a telephone
+    number, and need a name that says so."""
     if FIRST_TIME <= value < LAST_TIME:
         return bool(_TIMED.search(name))
     if value >= 10**INSTANT_DIGITS:

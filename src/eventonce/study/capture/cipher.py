@@ -1,8 +1,8 @@
-"""Keyed digests of the same shape: digits stay digits and letters letters, what is equal stays
-equal, and what differs stays different.
+"""Keyed digests of the same shape: digits stay digits, letters stay letters, equal values stay
+equal, and different values stay different.
 
-Short texts are permuted among all texts of their shape, so that no two become one; for long ones a
-digest is enough.
+Short texts are permuted among all texts of their shape, so that no two get the same digest; for
+long texts a hash is enough.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from hashlib import blake2b, shake_128
 from typing import Final
 
 LARGE: Final = 1 << 64
-"""Texts of one shape, from which on two digests are never the same."""
+"""The number of texts of one shape above which two hashes are practically never the same."""
 ROUNDS: Final = 8
 BLOCK: Final = 128
-"""Characters of a script stand together: a letter becomes another of its block."""
+"""Characters of a script are neighbours: a letter is replaced by another one of its block."""
 LARGE_SCRIPTS: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
-"""Chinese characters and Korean syllables: a block of them would tell most family names."""
+"""Chinese characters and Korean syllables: within a block, most family names could be guessed."""
 HEX: Final = "0123456789abcdef"
 DIGITS: Final = "0123456789"
 SIGNIFICANT: Final = "123456789"
 
 
 class Cipher:
-    """The digests of one key."""
+    """The digests with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = blake2b(key, digest_size=32).digest()
@@ -36,16 +36,16 @@ class Cipher:
 
     @property
     def fingerprint(self) -> str:
-        """Tells keys apart and nothing about them."""
+        """A text that tells keys apart, and reveals nothing about them."""
         return blake2b(b"fingerprint", key=self._key, digest_size=8).hexdigest()
 
     def _text(self, text: str) -> str:
-        """A text of the same shape; all but letters and digits stays."""
+        """Return a text of the same shape; only letters and digits are replaced."""
         return self._replaced(text, [_alphabet(one) for one in text])
 
     def _number(self, digits: str) -> str:
-        """Digits without a sign; zeros before them stay, so that numbers with and without have
-        the same digest."""
+        """Return digits without a sign replaced; zeros before them stay, so that a number with and
+        without them has the same digest."""
         bare = digits.lstrip("0")
         if not bare:
             return digits
@@ -53,13 +53,13 @@ class Cipher:
         return digits[: len(digits) - len(bare)] + self._replaced(bare, alphabets)
 
     def _hexadecimal(self, text: str) -> str:
-        """An id of hexadecimal digits, such as a UUID; in lower or upper case."""
+        """Return a hexadecimal id, such as a UUID, replaced; in lower or upper case."""
         lower = text.lower()
         new = self._replaced(lower, [HEX if one in HEX else "" for one in lower])
         return new if text == lower else new.upper()
 
     def _replaced(self, text: str, alphabets: Sequence[str]) -> str:
-        """The text with each character replaced by one of its alphabet; an empty one keeps it."""
+        """Return the text with each character replaced from its alphabet; none if it is empty."""
         size = 1
         for alphabet in alphabets:
             size *= len(alphabet) or 1
@@ -69,7 +69,7 @@ class Cipher:
         for one, alphabet in zip(text, alphabets, strict=True):
             if alphabet:
                 value = value * len(alphabet) + alphabet.index(one)
-        # Texts of another shape have another permutation.
+        # Each shape has its own permutation.
         shape = "".join(alphabet[0] if alphabet else "-" for alphabet in alphabets).encode()
         value = self._permuted(value, size, shape)
         found = list(text)
@@ -90,8 +90,8 @@ class Cipher:
         )
 
     def _permuted(self, value: int, size: int, shape: bytes) -> int:
-        """Another value below `size`; no two values become the same one (a Feistel network, walked
-        until its value is small enough)."""
+        """Return another value below `size`; no two values get the same one (a Feistel network,
+        repeated until its value is small enough)."""
         if size == 1:
             return value
         half = ((size - 1).bit_length() + 1) // 2
@@ -110,7 +110,7 @@ class Cipher:
 
 @lru_cache(maxsize=4096)
 def _alphabet(one: str) -> str:
-    """The characters that may stand in the place of this one; none where it stays."""
+    """Return the characters that may replace this one; none if it stays."""
     if one.isascii():
         if one.isdecimal():
             return DIGITS

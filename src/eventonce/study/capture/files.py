@@ -1,4 +1,4 @@
-"""Files, folders and S3 prefixes: what Firehose, an archive or another tool wrote."""
+"""Files, folders and S3 prefixes, written by Firehose, an archive or another tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventonce.study.arrivals import arrival
 from eventonce.study.capture import TICK, Brought
 
 POLL: Final = 30.0
-"""Seconds between two looks for new files or objects."""
+"""Seconds between two searches for new files or objects."""
 
 log = logging.getLogger("eventonce.capture")
 
@@ -26,7 +26,7 @@ Position = dict[str, Any]
 
 
 class FileFeed:
-    """One file or object after the other, by name; each is read once, whenever it appears."""
+    """Reads files or objects by name; each is read once, whenever it appears."""
 
     def __init__(self, places: Sequence[Place], *, follow: bool = False) -> None:
         self.notes: list[str] = []
@@ -34,9 +34,9 @@ class FileFeed:
         self._places = places
         self._follow = follow
         self._done: dict[str, int] = {}
-        """Digests of the names of those that were read to their end, with their sizes."""
+        """Digests of the names of files that were read to their end, with their sizes."""
         self._begun: dict[str, int] = {}
-        """The same of those that were not, with how many of their events were brought."""
+        """Digests of the names of the others, with the number of their events so far."""
         self._untold = 0
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class FileFeed:
         while True:
             for one in self._found():
                 digest = blake2b(one.name.encode(), digest_size=8).hexdigest()
-                # A pipe has no size, and is another one each time.
+                # A pipe has no size, and may have new content each time.
                 if not self._done.get(digest):
                     yield from self._read(one, digest)
                 elif self._done[digest] != one.size:
@@ -70,13 +70,13 @@ class FileFeed:
         return {"done": self._done, "begun": self._begun}
 
     def committed(self) -> None:
-        """Files and objects stay where they are."""
+        """Do nothing: files and objects stay where they are."""
 
     def close(self) -> None:
         if self._untold:
             self.notes.append(
-                f"of {self._untold} events nobody knows when and how they arrived: the cause of "
-                f"their copies may stay unknown"
+                f"{self._untold} events do not say when and how they arrived: the cause of their "
+                f"copies may stay unknown"
             )
 
     def _found(self) -> list[Input]:
@@ -112,7 +112,7 @@ class FileFeed:
                 self._begun[digest] = max(before, number)
                 yield [self._brought(raw) for raw in left]
         except (OSError, Unreadable) as error:
-            # Not done: the network may be back at the next look, or the file be whole.
+            # Not done: the next search may find the network back, or the file complete.
             self.broken = True
             self._note(f"{one.name} cannot be read to its end: {error}")
             return
@@ -134,5 +134,5 @@ class FileFeed:
 
 
 def _name(place: Place) -> str:
-    """Without the folders, which may have the name of a user."""
+    """Return the name without the folders, which may contain the name of a user."""
     return place if isinstance(place, str) else place.name

@@ -1,4 +1,4 @@
-"""A log group of CloudWatch Logs: the events that a rule or a tap put there."""
+"""A log group of CloudWatch Logs, with events from a rule or a tap."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from eventonce.study.capture import TICK, Brought
 
 READ_TIMEOUT: Final = 30.0
 ATTEMPTS: Final = 8
-"""Times a request is sent: five a second are allowed, and more than that are throttled."""
+"""How often a request is sent: more than five a second are throttled."""
 PAGE: Final = 10_000
 POLL: Final = 5.0
-"""Seconds between two looks at a log group that is followed."""
+"""Seconds between two requests for new lines, with --follow."""
 OVERLAP: Final = 5 * 60_000
-"""Milliseconds that a look goes back: a line may be stored later than its time says."""
+"""Milliseconds that a request goes back: a line may be stored later than its time."""
 
 FUNCTIONS: Final = "/aws/lambda/"
-"""How the log groups of functions begin: only the lines of a tap are events there."""
+"""The prefix of the log groups of functions: there, only the lines of a tap are events."""
 TAPPED: Final = "{ $.eventonce = 1 }"
 
 log = logging.getLogger("eventonce.capture")
@@ -56,7 +56,7 @@ class LogGroupFeed:
         self._follow = follow
         self._at = begin
         self._seen: dict[str, int] = {}
-        """The ids of the lines that a later look may find again, with their times."""
+        """The ids of lines that a later request may return again, with their times."""
         self._others = 0
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class LogGroupFeed:
     def __iter__(self) -> Iterator[Sequence[Brought]]:
         answered = False
         while True:
-            # A line that came late must be found, but none that was not asked for.
+            # A late line must be found, but no line before --since.
             back = OVERLAP if self._follow else 0
             try:
                 for page in self._pages(max(self._begin, self._at - back)):
@@ -96,7 +96,7 @@ class LogGroupFeed:
         return {"at": self._at, "seen": self._seen, "begin": self._begin}
 
     def committed(self) -> None:
-        """A log keeps its lines."""
+        """Do nothing: a log keeps its lines."""
 
     def close(self) -> None:
         self._client.close()
@@ -105,8 +105,8 @@ class LogGroupFeed:
         if self._follow:
             self.notes.append(
                 f"a line that CloudWatch Logs stores more than {OVERLAP // 60_000} minutes after "
-                f"its time is not seen while following; without --follow, into another file, all "
-                f"are"
+                f"its time is missed with --follow; without --follow, into another file, all lines "
+                f"are read"
             )
 
     def _pages(self, begin: int) -> Iterator[list[dict[str, Any]]]:
@@ -117,7 +117,7 @@ class LogGroupFeed:
             asked["filterPattern"] = TAPPED
         while True:
             answer = self._client.call("filter_log_events", **asked)
-            # A page may be empty, and not the last.
+            # A page that is not the last may be empty.
             yield answer.get("events") or []
             if not answer.get("nextToken"):
                 return
@@ -155,7 +155,7 @@ class LogGroupFeed:
         kind = errors.kind_of(error)
         if kind == "absent":
             return ConfigError(
-                f"{self}: there is no such log group for these credentials. Look at its name and "
+                f"{self}: there is no such log group for these credentials. Check its name and "
                 f"region; `aws logs describe-log-groups` lists them"
             )
         if kind == "denied":

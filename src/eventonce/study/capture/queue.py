@@ -1,4 +1,4 @@
-"""A queue of the capture's own: each message is deleted once its line is on the disk."""
+"""The queue of a capture: each message is deleted after its line is on the disk."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.study.capture import TICK
 
 SUFFIX: Final = "-capture"
-"""How the name of a queue ends that is made for a capture: nobody else reads it."""
+"""The end of the name of a queue that is made for a capture: no one else reads it."""
 
 RECEIVERS: Final = 4
 VISIBILITY: Final = 120
-"""Seconds a message has to reach the disk before it is received again."""
+"""Seconds until a message that is not yet on the disk is received again."""
 WAIT: Final = 2
-"""Seconds a request waits for a message, and a capture for the end of its requests."""
+"""Seconds that a request waits for a message, and a capture for the end of its requests."""
 EMPTY: Final = 2
-"""Empty answers in a row by which a receiver knows that the queue is empty."""
+"""Empty answers in a row after which a receiver takes the queue for empty."""
 AHEAD: Final = 100
-"""Answers of ten messages that may wait for the disk."""
+"""The most answers of ten messages that wait for the disk."""
 PAUSES: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""Seconds between tries while the queue cannot be reached."""
+"""Seconds between attempts while the queue cannot be reached."""
 ATTRIBUTES: Final = ("ApproximateReceiveCount",)
 
 log = logging.getLogger("eventonce.capture")
@@ -40,7 +40,7 @@ Message = tuple[Arrived, str]
 
 
 def own(queue: SQSQueue, *, said: bool) -> None:
-    """ConfigError, unless its name or its user says that the queue is the capture's alone."""
+    """Raise ConfigError, unless the name or the user says that only the capture reads the queue."""
     if said or queue.name.removesuffix(".fifo").endswith(SUFFIX):
         return
     raise ConfigError(
@@ -52,8 +52,8 @@ def own(queue: SQSQueue, *, said: bool) -> None:
 
 
 class QueueFeed:
-    """Several receivers. Messages whose deletion is not certain are remembered by their ids: they
-    may come again, and are not written twice."""
+    """Several receivers. The ids of messages whose deletion is not certain are remembered: they may
+    come again, and are not written twice."""
 
     def __init__(self, queue: SQSQueue, *, follow: bool) -> None:
         self.notes: list[str] = []
@@ -63,11 +63,11 @@ class QueueFeed:
         self._received: Queue[list[Message] | EventonceError | None] = Queue(AHEAD)
         self._stopped = threading.Event()
         self._undeleted: dict[str, str] = {}
-        """The receipts of messages that were brought, by their ids."""
+        """The receipts of messages that were brought, by message id."""
         self._pool = ThreadPoolExecutor(RECEIVERS, thread_name_prefix="eventonce-deleting")
         self._threads: list[threading.Thread] = []
         self._ended = False
-        """Whether the queue had no message left to receive."""
+        """Whether the queue had no more messages."""
         self._resumed = False
         self._elsewhere = 0
 
@@ -79,7 +79,7 @@ class QueueFeed:
         self._undeleted = dict.fromkeys(position or (), "")
 
     def __iter__(self) -> Iterator[Sequence[Arrived]]:
-        # The first answer is waited for here: whether the queue is there is known at once.
+        # The first request is made here, so that a missing queue is reported at once.
         yield self._new(self._receive(wait=0))
         for number in range(RECEIVERS):
             thread = threading.Thread(target=self._run, name=f"receiver-{number}", daemon=True)
@@ -109,7 +109,7 @@ class QueueFeed:
         for gone, refused in self._pool.map(self._delete, tens):
             for message in gone:
                 del self._undeleted[message]
-            # They come again, and with another receipt.
+            # These messages come again, with another receipt.
             self._undeleted.update(dict.fromkeys(refused, ""))
 
     def close(self) -> None:
@@ -122,8 +122,8 @@ class QueueFeed:
         self._queue.close()
         if self._elsewhere:
             self.notes.append(
-                f"{self._elsewhere} messages had been received before they came here: if a worker "
-                f"or a function reads this queue too, each takes messages from the other"
+                f"{self._elsewhere} messages had been received before: if a worker or a function "
+                f"reads this queue too, each takes messages from the other"
             )
 
     def _note_in_flight(self) -> None:
@@ -135,18 +135,18 @@ class QueueFeed:
         if others > 0:
             self.notes.append(
                 f"the queue counts about {others} messages in flight, up to a minute late: a "
-                f"capture that was killed has received them, or somebody else. They come again "
+                f"capture that was killed, or another reader, has received them. They come again "
                 f"when their visibility time-out ends, those of a capture after {VISIBILITY} "
                 f"seconds: start the same command again"
             )
 
     def _new(self, messages: Sequence[Message]) -> list[Arrived]:
-        """The messages that were not written before."""
+        """Return the messages that were not written before."""
         found = []
         for one, receipt in messages:
             if one.id not in self._undeleted:
                 found.append(one)
-                # Of a capture that was killed, what it had not written comes again.
+                # After a killed capture, messages that it had not written come again.
                 self._elsewhere += one.receives > 1 and not self._resumed
             self._undeleted[one.id] = receipt
         return found
@@ -188,12 +188,12 @@ class QueueFeed:
         return [_message(message, now, channel) for message in messages]
 
     def _delete(self, messages: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-        """The ids of those that are gone, and of those that were refused; the others of neither
-        are tried again."""
+        """Return the ids of deleted messages, and of refused ones; messages in neither list are
+        tried again."""
         try:
             refused = set(self._queue.delete([receipt for _, receipt in messages]))
         except SourceUnavailable as error:
-            log.warning("%s; what is written is deleted later", error)
+            log.warning("%s; the messages that are written are deleted later", error)
             return [], []
         gone = [message for message, receipt in messages if receipt not in refused]
         return gone, [message for message, receipt in messages if receipt in refused]

@@ -1,8 +1,8 @@
-"""The recorder: lines on the disk, and beside them how far the capture has come.
+"""The recorder: lines on the disk, and a checkpoint of the capture beside them.
 
-A commit is whole or not there. The lines are on the disk before the checkpoint says so, and the
-checkpoint is before anything is deleted at the source; lines that no checkpoint knows of are cut
-off by the next start, and come again.
+A commit is complete or absent. The lines are on the disk before the checkpoint is written, and the
+checkpoint before anything is deleted at the source; lines after the last checkpoint are cut off at
+the next start, and come again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MODE: Final = 0o600
-"""A capture holds what customers said: it is for its owner alone."""
+"""Only the owner may read a capture: it contains what customers said."""
 
 ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 PACKED: Final = (".gz", ".zst")
@@ -38,38 +38,38 @@ ROTATE_AGE: Final = 24 * 3_600_000  # milliseconds
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    """When a file is finished, and the next begun."""
+    """The limits at which a file is finished and the next one begins."""
 
     bytes: int = ROTATE_BYTES
     age: int = ROTATE_AGE
 
 
 class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """How far a capture has come."""
+    """The progress of a capture."""
 
     source: str
     """The source that is captured, and how its values are replaced: another capture must not be
-    mixed in."""
+    added to it."""
     bytes: int = 0
-    """Of the current file; what stands behind them was not committed."""
+    """The bytes of the current file; bytes after them were not committed."""
     began: int = 0
-    """When the current file was begun, in milliseconds."""
+    """The start of the current file, in milliseconds."""
     lines: int = 0
-    """Of all files."""
+    """The lines of all files."""
     position: Any = None
-    """Where the source goes on."""
+    """The position where the source continues."""
 
 
 class Recorder:
-    """Appends lines to a file. A finished file has the time it was begun in its name, so that a
-    folder, or `calls*.jsonl.gz`, has all files in their order."""
+    """Appends lines to a file. A finished file has the time of its start in its name, so that a
+    folder, or `calls*.jsonl.gz`, lists all files in order."""
 
     def __init__(self, path: Path, source: str, rotation: Rotation | None = None) -> None:
         self.path = path
         self.files = 0
-        """Files that were written to."""
+        """The number of files that were written to."""
         self.written = 0
-        """Bytes that were written."""
+        """The number of bytes that were written."""
         self._rotation = rotation or Rotation()
         self._stem, self._ending = named(path)
         self._pack = packer(path)
@@ -80,33 +80,33 @@ class Recorder:
         self.resumed = self._beside.exists()
         self._at = self._resume(source) if self.resumed else Checkpoint(source)
         if path.exists():
-            # Before a file of ours is made, its checkpoint says when it was begun.
+            # The checkpoint of our own file has its start before the file exists.
             if not self._at.began:
                 raise ConfigError(
-                    f"{path} exists, and no capture of ours can go on with it: name another file, "
+                    f"{path} exists, and is not a capture that can be continued: name another file "
                     f"or move this one away"
                 )
             self._open(new=False)
 
     @property
     def position(self) -> Any:
-        """Where the source goes on; None at the beginning."""
+        """The position where the source continues; None at the beginning."""
         return self._at.position
 
     @property
     def pattern(self) -> str:
-        """The shell pattern of all files of this capture, in their order."""
+        """The shell pattern of all files of this capture, in order."""
         if any(self.path.parent.glob(f"{escape(self._stem)}-*Z{self._ending}")):
             return f"{quote(str(self.path.with_name(self._stem)))}*{self._ending}"
         return quote(str(self.path))
 
     @property
     def lines(self) -> int:
-        """Lines in all files of this capture."""
+        """The number of lines in all files of this capture."""
         return self._at.lines
 
     def commit(self, lines: Sequence[bytes], position: Any) -> None:
-        """Put the lines on the disk, and where the source goes on: all of it or nothing."""
+        """Put the lines and the position on the disk: all of it or nothing."""
         try:
             if self._is_full():
                 self._rotate()
@@ -119,7 +119,7 @@ class Recorder:
             self._complain(error)
 
     def close(self) -> None:
-        """Close the file; a capture without a single line leaves none."""
+        """Close the file; a capture without lines leaves no file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -136,7 +136,7 @@ class Recorder:
                 f"{self.path} was begun as a capture of {found.source}, not of {source}: name "
                 f"another file"
             )
-        # The file was finished, or moved away: the next one begins.
+        # If the file was finished or moved away, the next one begins.
         size = self.path.stat().st_size if self.path.exists() else None
         if size is None:
             found.bytes = 0
@@ -150,10 +150,10 @@ class Recorder:
     def _open(self, *, new: bool) -> None:
         others = ConfigError(f"another process writes {self.path}: name another file")
         if new:
-            # Somebody else's since we looked: its lines must not be cut off.
+            # Another process made it meanwhile: its lines must not be cut off.
             if self.path.exists():
                 raise others
-            # A crash must not leave a file that no checkpoint knows of.
+            # The checkpoint first: a crash must not leave a file without one.
             self._at.bytes, self._at.began = 0, wall_clock()
             self._save()
         try:
@@ -197,7 +197,7 @@ class Recorder:
         return old or self._at.bytes >= self._rotation.bytes
 
     def _rotate(self) -> None:
-        """Give the file its last name: a checkpoint without a file means that the next begins."""
+        """Give the file its final name: after a checkpoint without a file, the next one begins."""
         self.close()
         self.path.rename(self._finished())
         sync_folder(self.path.parent)
@@ -214,16 +214,16 @@ class Recorder:
 
     def _complain(self, error: OSError) -> NoReturn:
         if self._file is not None:
-            # A full disk took a part: a reader shall not stumble over it.
+            # A full disk took only a part: remove it, so that the file stays readable.
             os.ftruncate(self._file, self._at.bytes)
         raise EventonceError(
             f"{self.path} cannot be written: {error.strerror or error}. The events that are not in "
-            f"it stay where they are; the same command goes on from there"
+            f"it stay at the source; the same command continues from there"
         ) from error
 
 
 def named(path: Path) -> tuple[str, str]:
-    """The name of a capture without its ending, and the ending; ConfigError for another name."""
+    """Return the name of a capture without its ending, and the ending; ConfigError if unknown."""
     name, packed = path.name, ""
     if name.endswith(PACKED):
         name, packed = path.stem, path.suffix

@@ -1,7 +1,7 @@
-"""The tap: writes what arrives at a worker or a receiver, and never makes it wait.
+"""The tap: writes the events that arrive at a worker or a receiver, and never makes them wait.
 
-The events are written by a thread of its own, which the record of shadow mode uses too. What comes
-faster than the disk takes it is left out, counted and reported.
+A separate thread writes, which the record of shadow mode uses too. Events that come faster than the
+disk can write are left out, counted and reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eventonce.study.capture.recorder import Recorder
 from eventonce.types import Event
 
 BUFFER_BYTES: Final = 32 << 20
-"""Bytes of events that may wait for the disk: about half a minute of a thousand events a second."""
+"""The most bytes of events that wait for the disk: half a minute of a thousand events a second."""
 
 log = logging.getLogger("eventonce.capture")
 
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 
 class BackgroundLines(Generic[T]):
-    """Writes lines to a file from a thread of its own; called by many threads."""
+    """Writes lines to a file in a thread of its own; can be called by many threads."""
 
     def __init__(self, path: Path, name: str, line: Callable[[T], bytes]) -> None:
-        """`name` says in the log and beside the file what is written; `line` makes a line of it."""
+        """`name` names the lines in the log and beside the file; `line` makes a line of each."""
         self._name = name
         self._line = line
         self._recorder = Recorder(path, f"a {name}")
@@ -43,16 +43,16 @@ class BackgroundLines(Generic[T]):
 
     @property
     def written(self) -> int:
-        """Lines in the file."""
+        """The number of lines in the file."""
         return self._background.written
 
     @property
     def dropped(self) -> int:
-        """Lines that were left out."""
+        """The number of lines that were left out."""
         return self._background.dropped
 
     def close(self) -> None:
-        """Write what waits, and say how much was written and left out."""
+        """Write the waiting lines, and log how many were written and left out."""
         if not self._background.close():
             return
         self._recorder.close()
@@ -61,8 +61,8 @@ class BackgroundLines(Generic[T]):
         told("%s: %d events in %s, %d left out", self._name, self.written, path, self.dropped)
 
     def add(self, some: Sequence[T], size: int) -> None:
-        """Have these written, which take so many bytes until then."""
-        # A copy: the list is the caller's.
+        """Queue these for writing; they take `size` bytes until then."""
+        # A copy: the caller may change its list.
         self._background.add(tuple(some), size, len(some))
 
     def _write(self, some: Sequence[Sequence[T]]) -> None:
@@ -75,18 +75,18 @@ class FileTap:
     """Writes arrivals to a capture."""
 
     def __init__(self, path: Path, kept: Callable[[Arrived], Arrived] = lambda one: one) -> None:
-        """`kept` gives an arrival as it may be kept."""
+        """`kept` returns an arrival as it may be stored."""
         self._lines = BackgroundLines[Arrived](path, "tap", lambda one: line_of(kept(one)))
         self.close = self._lines.close
 
     @property
     def written(self) -> int:
-        """Events in the file."""
+        """The number of events in the file."""
         return self._lines.written
 
     @property
     def dropped(self) -> int:
-        """Events that were left out."""
+        """The number of events that were left out."""
         return self._lines.dropped
 
     def __call__(self, arrived: Sequence[Arrived]) -> None:
@@ -94,7 +94,7 @@ class FileTap:
 
 
 class TappedSource:
-    """A source whose deliveries a tap is told of."""
+    """A source whose deliveries are also given to a tap."""
 
     def __init__(self, source: Source, tap: FileTap, channel: str) -> None:
         self._source = source

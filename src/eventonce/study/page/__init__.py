@@ -1,4 +1,4 @@
-"""Pages of the study's reports: `Page`, what stands in its sections, and the plots."""
+"""The pages of the study's reports: `Page`, the parts of its sections, and the plots."""
 
 from __future__ import annotations
 

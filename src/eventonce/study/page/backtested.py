@@ -1,4 +1,4 @@
-"""The page of `backtest`: what each guard loses and lets through, and where it is wrong."""
+"""The page of `backtest`: the events that each guard loses and lets through, with examples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def backtest_page(
     values: bool,
     made: str,
 ) -> Page:
-    """The page of a backtest; `events` has the fields of the lines of the examples."""
+    """Return the page of a backtest; `events` has the fields of the lines of the examples."""
     known = results[0].lost is not None
     ours = [one for one in results if one.guard.startswith(OURS)]
     page = Page("What each guard would have done", lead(sentence(results)), made=made)
@@ -87,7 +87,7 @@ def backtest_page(
 
 
 def sentence(results: Sequence[Result]) -> Sentence:
-    """The first sentence of a backtest."""
+    """Return the first sentence of a backtest."""
     first = results[0]
     ours = [one for one in results if one.guard.startswith(OURS)]
     theirs = [one for one in results if not one.guard.startswith(OURS)]
@@ -129,7 +129,7 @@ def _harm(value: int, one: str = "", many: str = "") -> Highlight:
 
 
 def _both(one: Result) -> tuple[int, int]:
-    """The two faults of a guard: by the truth, or as far as they are seen from outside."""
+    """Return the two faults of a guard: by the truth, or as far as they can be seen without it."""
     if one.lost is None:
         return one.differing, one.alike
     return one.lost, one.let_through or 0
@@ -145,7 +145,7 @@ def _meaning(*, known: bool) -> str:
 
 
 def guards(results: Sequence[Result]) -> plots.Plot:
-    """A bar for what each guard loses, and one for what it lets through."""
+    """Return the plot of what each guard loses and lets through."""
     known = results[0].lost is not None
     best = min(results, key=_both)
     least = "does least wrong" if known else "has the fewest"
@@ -158,7 +158,7 @@ def guards(results: Sequence[Result]) -> plots.Plot:
 
 
 def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
-    """All counts; of a column that is empty for all, nothing."""
+    """Return the table of all counts, with notes; columns without values are left out."""
     columns: dict[str, list[object]] = {
         "guard": [one.guard for one in results],
         "ran": [one.ran for one in results],
@@ -202,7 +202,7 @@ def _pairs(
     *,
     values: bool,
 ) -> list[Html]:
-    """Of each guard one pair for every set of fields that differs in these drops of it."""
+    """Return for each guard one pair for every set of fields that differs in these drops."""
     found: dict[tuple[str, ...], Html] = {}
     for guard, drops in chosen:
         for line, beside in drops:
@@ -214,5 +214,5 @@ def _pairs(
 
 
 def _detail(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a drop is judged by: not its envelope, and not its delivery."""
+    """Return the fields that decide whether a drop is right: not the envelope or the delivery."""
     return {path: value for path, value in event.items() if path.startswith("detail")}

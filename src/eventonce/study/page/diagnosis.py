@@ -1,4 +1,4 @@
-"""The page of `diagnose`: what the copies are, how late they come, and what to do."""
+"""The page of `diagnose`: the causes of the copies, their lateness, and what to do."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from eventonce.study.proposals import toml
 from eventonce.study.windows import GRID, Windows
 
 MAPS: Final = 3
-"""Types whose fields are drawn."""
+"""The number of types with a field map."""
 LATE: Final = (100, 10 * DAY)
-"""Milliseconds: the lateness that is drawn; what is less or more stands at the edge."""
+"""The drawn range of lateness, in milliseconds; values outside are at the edge."""
 SCALES: Final = "When the copies of each cause arrive, in UTC. Each row has a scale of its own."
 MEANT: Final = (
     "30 s is the visibility time-out of a queue, 1 and 2 minutes are Lambda's retries, 5 minutes "
@@ -61,7 +61,7 @@ def diagnosis_page(
     values: bool,
     made: str,
 ) -> Page:
-    """The page of a diagnosis; `events` has the fields of the lines of the examples."""
+    """Return the page of a diagnosis; `events` has the fields of the lines of the examples."""
     page = Page("What the copies of a capture are", lead(sentence(found)), made=made)
     if found.copies:
         _copies(page, found)
@@ -103,7 +103,7 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 
 
 def sentence(found: Diagnosis) -> Sentence:
-    """The first sentence of a diagnosis."""
+    """Return the first sentence of a diagnosis."""
     began = f"In {_span(found)}: " if found.began != found.ended else ""
     keyless = sum(one.count for one in found.findings if one.code == "no-key")
     lines = counted(found.lines, "line" if keyless else "event")
@@ -129,8 +129,8 @@ def sentence(found: Diagnosis) -> Sentence:
 
 
 def covering(late: Late) -> str:
-    """A sentence about the latest copy, and the window that covers it."""
-    # Not one that the latest copy only just fits into.
+    """Return a sentence about the latest copy, and the window that covers it."""
+    # Not a window into which the latest copy only just fits.
     cover = next((length for length in GRID if length > 1.1 * late.longest), 2 * late.longest)
     return (
         f"The latest copy comes {duration(late.longest)} after the first: a window of "
@@ -139,7 +139,7 @@ def covering(late: Late) -> str:
 
 
 def untold(found: Diagnosis) -> str:
-    """A sentence about the copies of which nobody knows how late they come."""
+    """Return a sentence about copies with unknown lateness."""
     copies = found.copies - sum(found.late.histogram.values())
     if not copies:
         return ""
@@ -187,7 +187,7 @@ def _copies(page: Page, found: Diagnosis) -> None:
 
 
 def by_cause(causes: Mapping[str, int], where: Mapping[str, Where]) -> Html:
-    """How many copies are of each cause, what to do about it, and where to look."""
+    """Return the number of copies of each cause, the remedy, and the places."""
     total = sum(causes.values())
     return entries(
         [
@@ -205,7 +205,7 @@ def by_cause(causes: Mapping[str, int], where: Mapping[str, Where]) -> Html:
 
 
 def place(where: Where) -> str:
-    """Which types, through which channels, and when."""
+    """Return types, channels and times."""
     more = f" and {counted(where.more_types, 'more type')}" if where.more_types else ""
     text = ", ".join(where.types) + more
     if where.channels:
@@ -220,7 +220,7 @@ def _most(kind: KindReport) -> str:
 
 
 def repeats(windows: Windows) -> str:
-    """The words about how genuine drops are known."""
+    """Return a sentence about genuine events that repeat."""
     if not windows.observed:
         return (
             "Not enough yet to see events that repeat by themselves: the capture must be longer "
@@ -239,7 +239,7 @@ def repeats(windows: Windows) -> str:
 
 
 def _by_rule(rules: Sequence[Windows]) -> list[Html]:
-    """The windows of each rule, folded below what the longest of them does."""
+    """Return the windows of each rule, folded below a summary of its longest window."""
     said = [tag("p", BY_RULE)] if rules else []
     for one in rules:
         last = one.grid[-1]
@@ -254,7 +254,7 @@ def _by_rule(rules: Sequence[Windows]) -> list[Html]:
 
 
 def windows_plot(windows: Windows) -> plots.Plot:
-    """The plot of the copies, and of the genuine events, that a memory of each length drops."""
+    """Return the plot of the copies and the genuine events dropped by each length of memory."""
     last = windows.grid[-1]
     bounds = [(one.length, one.at_most) for one in windows.grid if one.at_most is not None]
     expected = [(one.length, one.wrong) for one in windows.grid]
@@ -285,7 +285,7 @@ def _whole(value: float) -> str:
 
 
 def causes_over_time(counted_: OverTime) -> plots.Plot:
-    """When the copies of each cause arrive."""
+    """Return the plot of the arrival times of copies by cause."""
     first = next(iter(counted_.causes), "")
     step = {MINUTE: "a minute", HOUR: "an hour", DAY: "a day"}.get(
         counted_.step, f"in {duration(counted_.step)}"
@@ -301,7 +301,7 @@ def causes_over_time(counted_: OverTime) -> plots.Plot:
 
 
 def lateness(late: Late) -> plots.Plot:
-    """How late copies come, with the marks that transports leave."""
+    """Return the plot of lateness, with the marks of transports."""
     bins = [
         (10 ** (place / DECADE), 10 ** ((place + 1) / DECADE), copies)
         for place, copies in late.bins.items()
@@ -317,7 +317,7 @@ def lateness(late: Late) -> plots.Plot:
 
 
 def _clipped(bins: Sequence[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    """The bins that are drawn; what is earlier counts in the first of them."""
+    """Return the bins that are drawn; earlier ones are added to the first."""
     low = LATE[0]
     shown = [one for one in bins if one[0] >= low]
     early = sum(copies for begin, _, copies in bins if begin < low)
@@ -341,7 +341,7 @@ def _mapped(kind: KindReport) -> list[Point]:
 
 
 def field_map(kind: KindReport) -> plots.Plot:
-    """How the fields of a type behave: m against u."""
+    """Return the plot of the fields of a type: m against u."""
     by_role = groupby(kind.fields, key=lambda field: field.role)
     said = "; ".join(
         f"{role}: {', '.join(field.path for field in fields)}" for role, fields in by_role

@@ -1,4 +1,4 @@
-"""The page of a report: one file that asks nothing of any network, and needs no script."""
+"""The page of a report: one file that needs no network and no script."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from eventonce.stores.sqlite.admin import make_private
 from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
 
 ROWS: Final = 60
-"""Rows of a table that are shown; a capture may have thousands of types."""
+"""The most rows of a table that are shown; a capture may have thousands of types."""
 
 UNKNOWN: Final = "…"
-"""Stands for an amount that is not known yet."""
+"""The sign for an amount that is not known yet."""
 
 
 class Page:
-    """A page that is filled section by section.
+    """A page, filled section by section.
 
-    `lead` is its first sentence, which says it all; `kicker` stands small above it, and `made`
-    names the command at its foot.
+    `lead` is its first sentence, the summary; `kicker` is the small text above it, and `made` names
+    the command at the foot.
     """
 
     def __init__(self, title: str, lead: object, *, kicker: str = "", made: str = "") -> None:
@@ -37,7 +37,7 @@ class Page:
         self._sections: list[Html] = []
 
     def section(self, title: str, *parts: object) -> Self:
-        """Add a section; parts that are no markup are paragraphs, and None is left out."""
+        """Add a section; parts that are not markup become paragraphs, and None is skipped."""
         told = (part if isinstance(part, Html) else tag("p", part) for part in parts if part)
         name = f"s{len(self._sections) + 1}"
         heading = tag("h2", title, id=name)
@@ -46,11 +46,11 @@ class Page:
 
     @property
     def sections(self) -> Html:
-        """The sections alone, for a page of somebody else's."""
+        """The sections alone, for another page."""
         return joined(*self._sections)
 
     def render(self) -> str:
-        """The page as text."""
+        """Return the page as text."""
         look = style()
         digest = b64encode(sha256(look.encode()).digest()).decode()
         policy = (
@@ -85,18 +85,18 @@ class Page:
 
 @cache
 def plot_style() -> str:
-    """The style that plots need, also in a file of their own."""
+    """Return the style of plots, also of a plot in its own file."""
     return files(__package__).joinpath("plot.css").read_text("utf-8")
 
 
 @cache
 def style() -> str:
-    """The style of a page."""
+    """Return the style of a page."""
     return plot_style() + files(__package__).joinpath("page.css").read_text("utf-8")
 
 
 def figure(plot: Plot, caption: object = None) -> Html:
-    """A plot as wide as the page, or as narrow as a telephone; below it its numbers."""
+    """Return a plot for the width of a page and of a telephone, with its numbers below it."""
     numbers = tag("details", tag("summary", "The numbers"), table(plot.head, plot.rows, plot.title))
     return tag(
         "figure",
@@ -115,14 +115,14 @@ def table(
     *,
     labelled: bool = False,
 ) -> Html:
-    """Rows of which the first cell names the row; numbers stand to the right. Where they are
-    labelled, each cell has the name of its column, which a style may show beside it."""
+    """Return a table; the first cell names the row, and numbers are aligned right. If `labelled`,
+    each cell has the name of its column, which a style can show beside it."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in head]
     right = [all(_is_amount(cell) for cell in column) for column in columns]
     top = tag(
         "tr",
         *(
-            # A cell without words heads nothing.
+            # An empty cell is no header.
             tag("th", word, scope="col", class_=_aligned(numeric=numeric)) if word else tag("td")
             for word, numeric in zip(head, right, strict=True)
         ),
@@ -175,7 +175,7 @@ def _aligned(*, numeric: bool) -> str | None:
 
 
 def entries(rows: Sequence[tuple[object, object, object]]) -> Html:
-    """A name, how much, and a text about it, row by row; on a telephone the text stands below."""
+    """Return rows of a name, an amount and a text; on a telephone the text is below."""
     return tag(
         "dl",
         *(
@@ -186,10 +186,10 @@ def entries(rows: Sequence[tuple[object, object, object]]) -> Html:
 
 
 def listing(text: str) -> Html:
-    """Lines of a file, as they stand there."""
+    """Return the lines of a file, unchanged."""
     return tag("pre", tag("code", text), tabindex=0)
 
 
 def folded(summary: str, *parts: Html, opened: bool = False) -> Html:
-    """Parts that are shown when they are asked for."""
+    """Return parts that are shown when the reader opens them."""
     return tag("details", tag("summary", summary), *parts, open=opened)

@@ -1,5 +1,5 @@
-"""Two events side by side, field by field, with what differs marked; values are masked unless they
-are asked for."""
+"""Two events side by side, field by field, with differences marked; values are masked unless they
+are requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventonce.study.page.layout import folded
 
 ABSENT: Final = object()
 OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
-"""Fields that say how and when an event came, and nothing about a person: they are never masked."""
+"""Fields of the delivery, without personal data: they are never masked."""
 
 
 class Pair(NamedTuple):
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
 
 def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
-    """The fields of both events; those that differ come first."""
+    """Return the fields of both events; those that differ come first."""
     differing = pair.differing
     a, b = pair.first[1], pair.copy[1]
     same = [path for path in a if path not in set(differing)]
@@ -57,7 +57,7 @@ def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
 
 
 def _row(path: str, *sides: Mapping[str, Any], values: bool) -> Html:
-    """A field with its value in each event, or the one value that both have."""
+    """Return a row with a field's value in each event, or the one value of both."""
     differs = len(sides) > 1
     span = None if differs else 2
     cells = [
@@ -77,7 +77,7 @@ def _value(value: object, *, shown: bool) -> Html:
 
 
 def masked(value: object) -> str:
-    """The words about a masked value: its kind, and how long a text is."""
+    """Return the description of a masked value: its kind, and the length of a text."""
     if isinstance(value, str):
         return f"text, {counted(len(value), 'character')}"
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""Plots as SVG without a script: each is drawn for a width, and has its numbers as a table too.
+"""Plots as SVG without a script: each is drawn for a width, and has a table of its numbers.
 
-Series are named where they are drawn, so that no legend and no colour is needed to read them.
+Series are named where they are drawn, so that a reader needs neither a legend nor colours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventonce.study.page.scales import LETTER, Linear, Log, days, rounded, stag
 
 WIDE: Final = 720
 NARROW: Final = 328
-"""Widths, in pixels, that a plot is drawn for: a page, and a telephone."""
+"""The widths of a plot in pixels: on a page, and on a telephone."""
 LABEL: Final = 16
 """Pixels from one row of labels to the next."""
 
@@ -23,7 +23,7 @@ Drawn = tuple[float, list[Html]]
 
 
 class Plot(NamedTuple):
-    """A plot, and its numbers for those who do not see it."""
+    """A plot, and its numbers for readers who cannot see it."""
 
     title: str
     said: str
@@ -34,7 +34,7 @@ class Plot(NamedTuple):
 
 
 def svg(plot: Plot, width: int, look: str = "", inside: Html | None = None) -> Html:
-    """The plot as one element."""
+    """Return the plot as one element."""
     height, parts = plot.draw(width)
     return tag(
         "svg",
@@ -53,7 +53,7 @@ def svg(plot: Plot, width: int, look: str = "", inside: Html | None = None) -> H
 
 
 def text(x: float, y: float, words: object, look: str = "", anchor: str = "start") -> Html:
-    """Words with their foot at `y`."""
+    """Return words with their baseline at `y`."""
     return tag("text", words, x=x, y=y, class_=look or None, text_anchor=anchor)
 
 
@@ -63,14 +63,14 @@ def _bar(x: float, y: float, width: float, height: float, look: str, told: str =
 
 
 def line(x: float, y: float, to_x: float, to_y: float, look: str) -> Html:
-    """A straight line."""
+    """Return a straight line."""
     return tag("line", x1=x, y1=y, x2=to_x, y2=to_y, class_=look)
 
 
 def bars(
     title: str, said: str, rows: Sequence[tuple[str, tuple[int, ...], bool]], of: tuple[str, ...]
 ) -> Plot:
-    """A name and a bar for each of its numbers, which `of` names; a strong row stands out."""
+    """Return a plot with a bar for each number of a row, named by `of`; strong rows stand out."""
     most = max((value for _, values, _ in rows for value in values), default=0) or 1
     looks = ("harm", "accent") if len(of) == 2 else ("accent",)
 
@@ -101,7 +101,7 @@ def bars(
 def timelines(
     title: str, said: str, rows: Mapping[str, Sequence[int]], begin: int, step: int, unit: str
 ) -> Plot:
-    """A row of columns for each name, all over the same time, each with a scale of its own."""
+    """Return a plot with columns over time for each name, each row with its own scale."""
     steps = max((len(values) for values in rows.values()), default=0)
     end = begin + steps * step
 
@@ -148,7 +148,7 @@ def histogram(
     between: Sequence[int],
     range_: tuple[float, float],
 ) -> Plot:
-    """Columns over a logarithmic axis, with marks, and how many lie up to each and beyond."""
+    """Return a plot of columns over a logarithmic axis, with marks, and counts between them."""
     most = max((value for *_, value in bins), default=0) or 1
 
     def draw(width: int) -> Drawn:
@@ -188,7 +188,7 @@ class Curve(NamedTuple):
     top: float | None = None
     """The highest value of the panel; None for that of the points."""
     within: Sequence[tuple[float, float]] = ()
-    """A thinner line below it: what is expected, where the line is a bound."""
+    """A thinner line: the expected values, if the line is a bound."""
 
 
 def curves(
@@ -199,8 +199,8 @@ def curves(
     range_: tuple[float, float],
     named: Callable[[float], str] = number,
 ) -> Plot:
-    """Lines one above the other, over the same logarithmic axis, whose values are `named` in the
-    table."""
+    """Return a plot of lines, one above the other, over one logarithmic axis; `named` formats its
+    values in the table."""
 
     def draw(width: int) -> Drawn:
         across = Log(*range_, 4, width - 4)
@@ -256,9 +256,9 @@ def _shown(curve: Curve, value: float | None) -> str:
 
 
 def _ends(curve: Curve, across: Log, up: Linear, width: int, top: float) -> Iterator[Html]:
-    """The values at both ends of a line, with a dot at the last."""
+    """Yield the values at both ends of a line, with a dot at the last."""
     for x, y in curve.points[:1]:
-        # Under the line where the name of the panel is above it.
+        # Below the line if the name of the panel is just above it.
         away = 16 if y > 0.8 * top else -8
         yield text(across.at(x), up.at(y) + away, curve.shown(y), "small halo")
     for x, y in curve.points[-1:]:
@@ -267,7 +267,7 @@ def _ends(curve: Curve, across: Log, up: Linear, width: int, top: float) -> Iter
 
 
 def whole(plot: Plot, width: int, style: str, margin: int = 24) -> str:
-    """The plot as a file of its own, on paper of its own."""
+    """Return the plot as the text of an SVG file, with a background."""
     height, parts = plot.draw(width)
     paper = tag("rect", width="100%", height="100%", rx=10, class_="paper")
     moved = tag("g", *parts, transform=f"translate({margin} {margin + 26})")

@@ -1,4 +1,4 @@
-"""The page of `reconcile`: which expected events never arrived."""
+"""The page of `reconcile`: the expected events that never arrived."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNTYPED: Final = "without a type"
 
 
 def reconciled_page(found: Reconciled, *, made: str) -> Page:
-    """The page of two lists that were compared."""
+    """Return the page of two lists that were compared."""
     page = Page("What never arrived", lead(sentence(found)), made=made)
     rows = [
         ("expected", number(found.expected), "Events of the first list."),
@@ -43,7 +43,7 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
 
 
 def sentence(found: Reconciled) -> Sentence:
-    """The first sentence of a reconciliation."""
+    """Return the first sentence of a reconciliation."""
     part = f" ({share(found.missing, found.expected)})" if found.missing else ""
     missing = Highlight(number(found.missing), harm=found.missing > 0)
     return [

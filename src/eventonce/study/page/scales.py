@@ -1,4 +1,4 @@
-"""Scales of the plots: where on an axis a value stands, and which values are named there."""
+"""The scales of plots: the place of a value on an axis, and the labels of the axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTE: Final = 60_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
 LETTER: Final = 6.8
-"""Pixels of a letter of a plot, on average."""
+"""The average width of a letter in a plot, in pixels."""
 
 
 class Linear(NamedTuple):
@@ -26,13 +26,13 @@ class Linear(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         share = (value - self.low) / ((self.high - self.low) or 1)
         return self.begin + min(1.0, max(0.0, share)) * (self.end - self.begin)
 
 
 class Log(NamedTuple):
-    """Equal distances for equal factors; what is outside stands at the edge."""
+    """Equal distances for equal factors; values outside are at the edge."""
 
     low: float
     high: float
@@ -40,13 +40,13 @@ class Log(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
         return self.begin + min(1.0, share) * (self.end - self.begin)
 
 
 def rounded(most: float) -> float:
-    """The next number that an axis can end with: 1, 2 or 5 with zeros."""
+    """Return the next number that an axis can end with: 1, 2 or 5 with zeros."""
     if most <= 0:
         return 1.0
     power = 10.0 ** int(log10(most) // 1)
@@ -54,7 +54,7 @@ def rounded(most: float) -> float:
 
 
 def staggered(labels: Iterable[tuple[float, str]], end: float) -> Iterator[tuple[float, int, str]]:
-    """Labels around their places, each in the first row in which it touches no other."""
+    """Yield labels at their places, each in the first row where it touches no other."""
     taken: list[float] = []
     for place, label in labels:
         half = LETTER * len(label) / 2
@@ -67,7 +67,7 @@ def staggered(labels: Iterable[tuple[float, str]], end: float) -> Iterator[tuple
 
 
 def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
-    """Instants to name between two others, and how each is called, in UTC."""
+    """Yield instants to label between two others, with their labels, in UTC."""
     steps = (HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY, 91 * DAY)
     step = next((step for step in steps if (end - begin) / step <= most), 364 * DAY)
     at = -(-begin // step) * step
@@ -77,7 +77,7 @@ def days(begin: int, end: int, most: int) -> Iterator[tuple[int, str]]:
 
 
 def minute(milliseconds: int) -> str:
-    """An instant, without its seconds, which stays on one line."""
+    """Return an instant without seconds, which does not wrap."""
     try:
         told = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat("\u00a0", "minutes")
         return told[:16].replace("-", HYPHEN)
@@ -86,7 +86,7 @@ def minute(milliseconds: int) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """A duration as people say it."""
+    """Return a duration for people."""
     for unit, name in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds")):
         if milliseconds >= 2 * unit or unit in (milliseconds, SECOND):
             count = milliseconds / unit

@@ -1,4 +1,4 @@
-"""The scatter plot, whose points have names that must not touch."""
+"""The scatter plot; the names of its points must not touch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scatter(
     corners: Sequence[tuple[float, float, str]],
     low: float,
 ) -> Plot:
-    """Named points over a logarithmic axis from `low` to 1, and a linear one from 0 to 1."""
+    """Return the plot of named points; x is logarithmic from `low` to 1, y linear from 0 to 1."""
 
     def draw(width: int) -> Drawn:
         top, foot, left = 92.0, 270.0, 24.0
@@ -68,7 +68,7 @@ def _labelled(
     edges: tuple[float, float, float],
     taken: list[Box],
 ) -> Iterator[Html]:
-    """The points, and the names of those that have room for one, each apart from the others."""
+    """Yield the points, and the names that have room, without overlaps."""
     left, width, foot = edges
     dots = [(across.at(one.x), up.at(one.y), one) for one in points]
     lines: list[Html] = []

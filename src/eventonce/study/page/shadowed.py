@@ -1,4 +1,4 @@
-"""The page of shadow mode: what the rules would have dropped, and whether to switch on."""
+"""The page of shadow mode: the drops that the rules would have made, and whether they are safe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEANT: Final = (
 
 
 def sentence(found: ShadowReport) -> Sentence:
-    """The first sentence about a record of shadow mode."""
+    """Return the first sentence about a record of shadow mode."""
     told: list[str | Highlight] = [
         f"In {duration(found.span)}: " if found.span else "",
         Highlight(counted(found.events, "event")),
@@ -52,7 +52,7 @@ def sentence(found: ShadowReport) -> Sentence:
 
 
 def changes(found: ShadowReport) -> list[str]:
-    """The rules that were changed within the record, a sentence each."""
+    """Return the rules that were changed within the record, a sentence each."""
     return [
         f"The rule {one.rule} decides as it does now since {minute(one.at)} UTC. "
         f"Its earlier events, which are not counted: {one.events}."
@@ -61,7 +61,7 @@ def changes(found: ShadowReport) -> list[str]:
 
 
 def shadow_page(found: ShadowReport) -> Page:
-    """The page of a report on shadow mode."""
+    """Return the page of a report on shadow mode."""
     page = Page("Shadow mode", lead(sentence(found)), made="Made by eventonce shadow report.")
     if found.missing:
         wait = (
@@ -69,7 +69,7 @@ def shadow_page(found: ShadowReport) -> Page:
             if found.wait is not None
             else None
         )
-        # The terminal marks a name of the file; a page has no sign for it.
+        # The terminal marks names with backticks; a page has no sign for them.
         missing = [one.replace("`", "") for one in found.missing]
         page.section("What is missing", *missing, wait)
     if found.changed:

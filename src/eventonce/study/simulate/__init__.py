@@ -1,6 +1,6 @@
-"""Simulated traffic of a contact centre, as it arrives, with the truth beside it.
+"""Simulated traffic of a contact centre, as it arrives, with the truth about each line.
 
-`genesys`, `cxone` and `unknown` say what happens, `world` what becomes of it on its way.
+`genesys`, `cxone` and `unknown` create facts; `world` creates their deliveries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Scenario(NamedTuple):
     """The numbers of a simulation; the same scenario gives the same lines."""
 
     events: int = 10_000
-    """About how many lines."""
+    """The approximate number of lines."""
     seed: int = 1
     sources: Sequence[str] = ("genesys",)
     days: float = 7.0
@@ -45,12 +45,12 @@ class SimulatedLine(NamedTuple):
     text: bytes
     fact: int
     copy_of: int | None
-    """The first line of the same fact, counted from 1; None if this is it."""
+    """The first line of the same fact, counted from 1; None for the first line itself."""
     cause: Cause | None
 
 
 class _Seen:
-    """The deliveries of one fact so far."""
+    """The deliveries of one fact up to now."""
 
     __slots__ = ("deliveries", "fact", "first")
 
@@ -61,8 +61,8 @@ class _Seen:
 
 
 def capture(scenario: Scenario, expected: list[bytes] | None = None) -> Iterator[SimulatedLine]:
-    """The lines in the order they arrive; `expected` collects each fact's event as it was first
-    published, the lost ones too."""
+    """Yield the lines in the order of arrival; `expected` collects the first publication of each
+    fact, also of lost ones."""
     chance = Random(f"capture {scenario.seed}")
     end = BEGIN + int(scenario.days * DAY)
     worlds = [_opened(name, scenario, end) for name in scenario.sources]
@@ -70,8 +70,8 @@ def capture(scenario: Scenario, expected: list[bytes] | None = None) -> Iterator
     waiting: list[tuple[int, int, SimulatedDelivery, _Seen]] = []
     made = 0
     now: float = BEGIN
-    # Conversations begin at random instants; how many fit depends on how long they turn out, so
-    # the pace is set by the lines that the last ones gave.
+    # Conversations begin at random instants. Their lengths vary, so the time to the next one is
+    # set by the number of lines so far.
     while made < scenario.events:
         traffic, world = chance.choice(worlds)
         for fact in traffic.conversation(int(now), chance):

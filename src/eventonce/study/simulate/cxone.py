@@ -1,5 +1,5 @@
-"""NICE CXone: digital cases with their messages, and the states of ACD contacts, as a relay of the
-customer's own puts them on a bus."""
+"""NICE CXone: digital cases with their messages, and the states of ACD contacts, sent to a bus by a
+relay of the customer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class CXone:
             steps = [("Ringing", False), ("Active", False)]
             if chance.random() < 0.3:
                 steps += [("Holding", False), ("Active", False)]
-            # Disconnected comes twice: when the call ends, and when the after-call work does.
+            # Disconnected comes twice: at the end of the call, and of the after-call work.
             for status, final in [*steps, ("Disconnected", False), ("Disconnected", True)]:
                 now += chance.randrange(SECOND, 2 * MINUTE)
                 body = {

@@ -37,11 +37,11 @@ WORDS: Final = "thank you for calling how can I help with the bill".split()  # n
 AGENTS: Final = 60
 QUEUES: Final = 8
 LAG: Final = (262, 379)
-"""Milliseconds from what happened to its notice, as captures of detail events have them."""
+"""Milliseconds from an event to its notice, as in captures of detail events."""
 
 
 class Genesys:
-    """One organisation: its queues and agents, and the conversations they have."""
+    """One organisation: its queues, its agents, and their conversations."""
 
     def __init__(self, seed: int) -> None:
         chance = Random(f"genesys {seed}")
@@ -72,7 +72,7 @@ class Genesys:
                 yield from call.queue_visit(transferred=visit > 0)
         yield from call.end()
         if media == "MESSAGE" and chance.random() < 0.3:
-            # The same conversation is opened again, hours later: after-call work comes once more.
+            # The same conversation is opened again, hours later: after-call work is repeated.
             call.now += chance.randrange(HOUR, DAY)
             yield from call.queue_visit(transferred=False)
         if chance.random() < 0.2:
@@ -81,7 +81,7 @@ class Genesys:
             yield self._audit(start, chance)
 
     def _shift(self, now: int, chance: Random) -> Iterator[Fact]:
-        """An agent who leaves and comes back to the same state, and perhaps joins a queue again."""
+        """Yield the states of an agent who leaves and returns, and perhaps joins a queue again."""
         agent = chance.choice(self._agents)
         away = chance.choice(PRESENCES[1:])
         for name in (away, "AVAILABLE", away, "AVAILABLE")[: chance.choice((2, 4))]:
@@ -112,7 +112,7 @@ class Genesys:
         return Fact(now, PRESENCE, detail)
 
     def routing_status(self, agent: str, status: str, now: int, chance: Random) -> Fact:
-        """The routing status of an agent, whose double emission has another start time."""
+        """Return the routing status of an agent; a double emission has another start time."""
         lag, correlation = chance.randrange(20, 900), chance.getrandbits(64)
 
         def detail(emission: int, _publication: int) -> bytes:
@@ -153,7 +153,7 @@ class Genesys:
         return notice(AUDIT, ("User", user), body, now, chance)
 
     def pick(self, chance: Random) -> tuple[str, str, str, str]:
-        """A queue, an agent, a flow and the division."""
+        """Return a queue, an agent, a flow and the division."""
         return (
             chance.choice(self._queues),
             chance.choice(self._agents),
@@ -163,7 +163,7 @@ class Genesys:
 
 
 class _Conversation:
-    """One conversation as it goes on: `now` is the instant that it has reached."""
+    """One conversation; `now` is the instant that it has reached."""
 
     def __init__(self, traffic: Genesys, media: str, start: int, chance: Random) -> None:
         self.now = start
@@ -195,7 +195,7 @@ class _Conversation:
         return notice(DETAIL + ending, (self._id,), body, self.now, self._chance)
 
     def arrival(self) -> Iterator[Fact]:
-        """The customer arrives and goes through a flow."""
+        """Yield the facts of the customer's arrival and of the flow."""
         *_, flow, division = self._traffic.pick(self._chance)
         yield self._fact("customer.start", self._caller)
         yield self._attributes({"language": "en", "Step": "greeting"})
@@ -216,7 +216,8 @@ class _Conversation:
         yield self._fact("flow.end", ivr, disconnectType="TRANSFER", **flown, **ended)
 
     def queue_visit(self, *, transferred: bool) -> Iterator[Fact]:
-        """A visit of a queue: agents who may reject the call, and one who takes it."""
+        """Yield the facts of a visit to a queue: agents who reject the call, and one who
+        answers."""
         chance = self._chance
         queue, _, _, division = self._traffic.pick(chance)
         waiting = (uuid(chance), uuid(chance))
@@ -268,7 +269,7 @@ class _Conversation:
         yield self._traffic.routing_status(agent, "IDLE", self.now, chance)
 
     def _alerted(self, queue: str) -> Iterator[Fact]:
-        """An agent who does not answer: the session ends, and the call stays in the queue."""
+        """Yield the facts of an agent who does not answer: the call stays in the queue."""
         _, agent, *_ = self._traffic.pick(self._chance)
         whose = (uuid(self._chance), uuid(self._chance))
         self._wait(500, 9 * SECOND)
@@ -316,7 +317,7 @@ class _Conversation:
         }
 
     def _snapshot(self, agent: str, state: str) -> Fact:
-        """The whole conversation as one agent sees it: no version, and no time of its own."""
+        """Return the whole conversation as one agent sees it, without a version or a time."""
         participants = [
             {"id": self._caller[0], "purpose": "customer", "state": "connected"},
             {"id": agent, "purpose": "agent", "state": state, "user": {"id": agent}},
@@ -349,7 +350,7 @@ class _Conversation:
         return notice(DETAIL + "attributes", (self._id,), body, self.now, self._chance)
 
     def voicemail(self) -> Iterator[Fact]:
-        """Nobody answers, and the caller leaves a message."""
+        """Yield the facts of a caller who leaves a message because nobody answers."""
         queue, agent, *_ = self._traffic.pick(self._chance)
         whose = (uuid(self._chance), uuid(self._chance))
         self._wait(SECOND, MINUTE)
@@ -358,7 +359,7 @@ class _Conversation:
         yield self._fact("voicemail.end", whose, userId=agent, queueId=queue)
 
     def end(self) -> Iterator[Fact]:
-        """The customer leaves."""
+        """Yield the facts of the customer's end."""
         self._wait(10, 5 * SECOND)
         yield self._fact("customer.end", self._caller, disconnectType="PEER")
 
@@ -371,7 +372,7 @@ def notice(
     chance: Random,
     lag: tuple[int, int] = LAG,
 ) -> Fact:
-    """A notice whose body is the same at a second emission; only the notice's own time moves."""
+    """Return a notice whose second emission has the same body, and another time of the notice."""
     encoded, correlation = json(body), chance.getrandbits(64)
     told = at + chance.randrange(*lag)
 
@@ -382,8 +383,8 @@ def notice(
 
 
 def _message(type: str, ids: tuple[str, ...], body: bytes, told: int, correlation: int) -> bytes:
-    """The notice as it is queued for publishing: every publication has the same bytes, but a second
-    emission is another notice, with a correlation of its own."""
+    """Return the notice that is queued for publishing: every publication has the same bytes, but a
+    second emission is a new notice with its own correlation id."""
     topic = type
     for one in ids:
         topic = topic.replace("{id}", one, 1)

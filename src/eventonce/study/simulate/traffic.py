@@ -1,4 +1,4 @@
-"""The words that all simulated sources share: a fact, its identifiers and its times."""
+"""The types and functions that all simulated sources share: a fact, its identifiers and times."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DAY: Final = 86_400_000
 json: Final = msgspec.json.Encoder().encode
 
 Detail = Callable[[int, int], bytes]
-"""The JSON of a detail, from its emission (milliseconds after the first one, 0 for the first) and
-its publication (0 for the first): whatever a source writes anew each time differs between them."""
+"""A function that returns the JSON of a detail, from its emission (milliseconds after the first, 0
+for the first) and its publication (0 for the first): volatile fields differ between them."""
 
 
 class Fact(NamedTuple):
     """A fact that happened once and must take effect once."""
 
     at: int
-    """When the source says that it happened, in milliseconds."""
+    """When the fact happened, by the source, in milliseconds."""
     type: str
     detail: Detail
 
@@ -37,29 +37,29 @@ class Traffic(Protocol):
     types: tuple[str, ...]
 
     def second(self) -> str:
-        """The source that a second integration of the same organisation has."""
+        """Return the source of a second integration of the same organisation."""
 
     def conversation(self, start: int, chance: Random) -> Iterator[Fact]:
-        """The facts of one conversation that begins at this instant, and what goes with it."""
+        """Yield the facts of one conversation that begins at this instant."""
 
 
 def uuid(chance: Random) -> str:
-    """A text in the form of a UUID; transport ids of EventBridge are no version 4 either."""
+    """Return a text in the form of a UUID; ids of EventBridge are not of version 4 either."""
     text = f"{chance.getrandbits(128):032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def iso(milliseconds: int) -> str:
-    """The instant as ISO text with milliseconds."""
+    """Return the instant as ISO text with milliseconds."""
     return f"{seconds(milliseconds)[:-1]}.{milliseconds % 1000:03d}Z"
 
 
 def seconds(milliseconds: int) -> str:
-    """The instant as ISO text in whole seconds."""
+    """Return the instant as ISO text in whole seconds."""
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(milliseconds // 1000))
 
 
 def fixed(body: dict[str, Any]) -> Detail:
-    """The detail of a source that writes the same at every emission and publication."""
+    """Return a detail that is the same at every emission and publication."""
     encoded = json(body)
     return lambda _emission, _publication: encoded

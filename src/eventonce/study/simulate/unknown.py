@@ -1,5 +1,5 @@
-"""A source that nobody has a preset for: its fields, their names and their depth are drawn from the
-seed, so that no study can know them beforehand."""
+"""A source without a preset: its fields, their names and their depth are drawn from the seed, so
+that no study can know them beforehand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Value = Callable[[Random], Any]
 
 
 class _Form(NamedTuple):
-    """How the source writes: the path of each thing that an event may say."""
+    """The form of the source's events: the name of each field."""
 
     entity: str
     box: str
@@ -36,7 +36,7 @@ class _Form(NamedTuple):
     written: Callable[[int], Any]
     state: str
     sequence: str
-    """The name of a counter within an entity; empty if there is none, and the time tells."""
+    """The name of a counter within an entity; empty if only the time orders its events."""
     trace: str
     sent: str
     tries: str
@@ -45,7 +45,7 @@ class _Form(NamedTuple):
 
 
 class Unknown:
-    """One such source, with a few types that share a form."""
+    """One such source, with a few types of the same form."""
 
     def __init__(self, seed: int) -> None:
         chance = Random(f"unknown {seed}")
@@ -66,7 +66,7 @@ class Unknown:
         form, now = self._form, start
         number = form.number(chance)
         for sequence in range(1, chance.randrange(2, 9)):
-            # Steps return: the same entity is paused and resumed more than once.
+            # Steps return: an entity can be paused and resumed more than once.
             place = chance.randrange(len(self._steps))
             kind = self.types[place % len(self.types)]
             known: dict[str, Any] = {
@@ -106,7 +106,7 @@ def _drawn(entity: str, chance: Random) -> _Form:
     times: tuple[Callable[[int], Any], ...] = (iso, int)
     sequence = chance.choice(("", "version", "revision", "seq"))
     if sequence:
-        # With a counter the time may be coarse: it tells nothing alone.
+        # With a counter the time may be coarse, because the counter tells events apart.
         times = (*times, seconds, lambda milliseconds: milliseconds // 1000)
     return _Form(
         entity,

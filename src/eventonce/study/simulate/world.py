@@ -1,9 +1,9 @@
 """The world between the source of a fact and its consumer: publications, routes and deliveries,
-each with the cause for which it is there.
+each with its cause.
 
-A delivery has a lineage: which emission of the fact it comes from, which publication of that, which
-route of that, which attempt. Two deliveries of one fact are copies for the cause at which their
-lineages part.
+A delivery has a lineage: its emission of the fact, its publication of that emission, its route, and
+its attempt. The cause of a copy is the cause of the step at which the lineages of the two
+deliveries differ.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from eventonce.study.simulate.traffic import (
 )
 
 LATEST_PUBLISH: Final = 4 * DAY
-"""Genesys queues what EventBridge does not take, and tries for so long."""
+"""The time for which Genesys retries events that EventBridge does not accept."""
 LONGEST_RETRY: Final = DAY
-"""EventBridge tries a target for so long, unless it is told otherwise."""
+"""The time for which EventBridge retries a target by default."""
 DOUBLE: Final = 500
-"""Milliseconds within which a source tells the same state twice."""
+"""Milliseconds within which a source emits the same state twice."""
 
 
 OUTAGE: Final = 0.05
-"""Of the time; a share of what is published in it is published again."""
+"""The share of time of an outage; a share of its publications is published again."""
 SETUP: Final = 0.33
-"""Of the time: how long a second rule, integration or region lasts before somebody removes it."""
+"""The share of time for which a second rule, integration or region exists."""
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """How often each thing happens: of all events, unless it says otherwise."""
+    """The rates of all causes: shares of all events, unless stated otherwise."""
 
     redelivery: float = 0.012
     overlapping_rules: float = 0.06
-    """Of the types: two rules match every event of them, for a third of the time."""
+    """The share of types of which two rules match every event, for a third of the time."""
     target_retry: float = 0.008
     republish: float = msgspec.field(name="re-publish", default=0.006)
     second_integration: float = 0.04
-    """Of the types, for a third of the time."""
+    """The share of types, for a third of the time."""
     cross_region: float = 0.04
-    """Of the types, for a third of the time."""
+    """The share of types, for a third of the time."""
     replay: float = 0.01
     double_emission: float = 0.008
     reordering: float = 0.03
-    """Deliveries that come seconds late."""
+    """The share of deliveries that come seconds late."""
     lost: float = 0.0005
     clock_skew: float = 0.02
-    """Of the time: the clock of the publisher is seconds off."""
+    """The share of time in which the publisher's clock is seconds off."""
 
 
 class _Setup:
-    """A second way that some types take, for a part of the time."""
+    """A second route of some types, for a part of the time."""
 
     def __init__(
         self, traffic: Traffic, share: float, begin: int, end: int, chance: Random
@@ -72,7 +72,7 @@ class _Setup:
         self._begin, self._end = _span(SETUP, begin, end, chance)
 
     def covers(self, type: str, at: int) -> bool:
-        """Whether an event of this type goes the second way too at this instant."""
+        """Return whether an event of this type also takes the second route at this instant."""
         return type in self._types and self._begin <= at < self._end
 
 
@@ -82,16 +82,16 @@ class SimulatedDelivery(NamedTuple):
     arrived: int
     lineage: tuple[int, int, int, int]
     causes: tuple[Cause | None, ...]
-    """For each step of the lineage, why there is another one than the first; None for the first."""
+    """For each step of the lineage the cause of a copy; None for the first one."""
     channel: str
     message: str
     receives: int
-    """How often the queue has delivered it; 0 where the channel does not count."""
+    """How often the queue has delivered the message; 0 if the channel does not count."""
     event: bytes
 
 
 class World:
-    """The world of the facts of one source."""
+    """The world for the facts of one source."""
 
     def __init__(self, traffic: Traffic, rates: Rates, seed: int, begin: int, end: int) -> None:
         chance = Random(f"world {traffic.source} {seed}")
@@ -103,15 +103,15 @@ class World:
         self._on_lambda = _some(traffic.types, 0.3, chance)
         self._replayed = _span(rates.replay, begin, end, chance)
         self._replayed_at = min(end, self._replayed[1]) + chance.randrange(HOUR, 12 * HOUR)
-        # Drawn apart: the rate of this changes nothing else.
+        # A separate generator: this rate changes nothing else.
         clock = Random(f"clock {traffic.source} {seed}")
         self._skewed = _span(rates.clock_skew, begin, end, clock)
         self._skew = clock.choice((-1, 1)) * clock.randrange(2 * SECOND, 20 * SECOND)
-        # In an outage a publisher cannot know what EventBridge took.
+        # In an outage a publisher does not know which events EventBridge accepted.
         self._outage = _span(OUTAGE, begin, end, chance)
 
     def deliveries(self, fact: Fact, chance: Random) -> list[SimulatedDelivery]:
-        """The deliveries of a fact in the order they arrive; none if it is lost."""
+        """Return the deliveries of a fact in the order of arrival; none if it is lost."""
         if chance.random() < self._rates.lost:
             return []
         found = list(self._emissions(fact, chance))
@@ -119,7 +119,7 @@ class World:
         return found
 
     def published(self, fact: Fact, chance: Random) -> bytes:
-        """The event of a fact as it is first published."""
+        """Return the event of a fact as it is first published."""
         return self._event(fact, uuid(chance), self._traffic.source, fact.at, fact.detail(0, 0))
 
     def _emissions(self, fact: Fact, chance: Random) -> Iterator[SimulatedDelivery]:
@@ -151,10 +151,10 @@ class World:
         at: int,
         chance: Random,
     ) -> Iterator[SimulatedDelivery]:
-        """A publication, and its copy in another region, which has an id of its own."""
+        """Yield a publication, and its copy in another region under a new id."""
         emission, publication = published
         detail = fact.detail(emission, publication)
-        # Whatever the publisher says is the time of the entry stays with it, in all regions.
+        # The publisher's time stays in the event, in all regions.
         event = self._event(fact, uuid(chance), source, at, detail)
         yield from self._routed(fact, (emission, 2 * publication), why, event, at, "", chance)
         if self._copied.covers(fact.type, at):
@@ -195,17 +195,17 @@ class World:
         if self._overlapping.covers(fact.type, at):
             yield from route(1, "overlapping-rules", at, event)
         if kind.startswith("sqs") and chance.random() < self._rates.target_retry:
-            # EventBridge has no answer of the target, and tries again, for hours.
+            # EventBridge got no answer from the target, and retries for hours.
             later = at + int(_log_uniform(30 * SECOND, LONGEST_RETRY, chance))
             yield from route(2, "target-retry", later, event)
         begin, end = self._replayed
         if begin <= at < end:
             again = b'{"replay-name":"after-the-outage",' + event[1:]
-            # A replay goes through the archive faster than it was filled.
+            # A replay is faster than the original traffic.
             yield from route(3, "replay", self._replayed_at + (at - begin) // 10, again)
 
     def _attempts(self, first: SimulatedDelivery, chance: Random) -> Iterator[SimulatedDelivery]:
-        """The same message once more, after its consumer failed or was slow."""
+        """Yield the same message again, after its consumer failed or was slow."""
         on_lambda = not first.receives
         cause: Cause = "target-retry" if on_lambda else "redelivery"
         likely = self._rates.target_retry if on_lambda else self._rates.redelivery
@@ -214,7 +214,7 @@ class World:
             attempt += 1
             if on_lambda and attempt > 2:
                 return
-            # Lambda tries after one minute and after two; a queue after its visibility time-out.
+            # Lambda retries after one and two minutes; a queue after its visibility time-out.
             pause = attempt * MINUTE if on_lambda else chance.choice((30 * SECOND, 5 * MINUTE))
             arrived += pause + chance.randrange(3 * SECOND)
             yield first._replace(
@@ -242,7 +242,7 @@ class World:
 
 
 def cause(one: SimulatedDelivery, earlier: Sequence[SimulatedDelivery]) -> Cause:
-    """Why this delivery is there, beside the earlier delivery that is its nearest relative."""
+    """Return the cause of this delivery, compared with its nearest earlier relative."""
 
     def shared(other: SimulatedDelivery) -> int:
         pairs = zip(one.lineage, other.lineage, strict=True)
@@ -256,12 +256,12 @@ def cause(one: SimulatedDelivery, earlier: Sequence[SimulatedDelivery]) -> Cause
 
 
 def _some(types: Sequence[str], share: float, chance: Random) -> frozenset[str]:
-    """A share of the types, and one type at least where there is a share."""
+    """Return a share of the types; at least one type if the share is above 0."""
     return frozenset(chance.sample(types, min(len(types), ceil(share * len(types)))))
 
 
 def _span(share: float, begin: int, end: int, chance: Random) -> tuple[int, int]:
-    """A part of the time, so large a share of it."""
+    """Return a part of the time with this share."""
     length = int((end - begin) * share)
     first = begin + chance.randrange(max(1, (end - begin - length) // 2))
     return first, first + length
@@ -272,7 +272,7 @@ def _log_uniform(least: float, most: float, chance: Random) -> float:
 
 
 def as_line(delivery: SimulatedDelivery, *, bare: bool) -> bytes:
-    """The delivery as a line of a capture; bare, it is the event alone."""
+    """Return the delivery as a line of a capture; with `bare`, only its event."""
     if bare:
         return delivery.event + b"\n"
     counted = f'"receives":{delivery.receives},' if delivery.receives else ""

@@ -1,9 +1,9 @@
 """Rules as SQL: the key of every event of a table, the rank of each copy, and the row that counts.
 
 `statement` makes the tables of the query, `parts` the expressions of the rules, `law` decides on
-the rows of a key, and `dialects` has the words in which the dialects differ. Where SQL could take
-two values for equal, or for different, that the engine does not, the row is in doubt: it is not
-judged, and it counts.
+the rows of a key, and `dialects` has the expressions in which the dialects differ. If SQL may
+compare two values in another way than the engine, the row is in doubt: it is not judged, and it
+counts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from eventonce.study.sql.parts import canon, empty
 from eventonce.study.sql.statement import Relation, Statement
 
 LONGEST_LINE: Final = 16 << 20
-"""Bytes, as in the rest of the study."""
+"""The most bytes of a line, as in the rest of the study."""
 
 
 def lines_of(file: str) -> Relation:
-    """The lines of a file, in their order; for DuckDB alone."""
+    """Return the lines of a file, in order; only for DuckDB."""
     name = file.replace("'", "''")
     columns = "{'event': 'VARCHAR'}"
     lines = (
@@ -36,7 +36,7 @@ def lines_of(file: str) -> Relation:
 
 
 def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "") -> str:
-    """The query, or the statement that makes a view of it."""
+    """Return the query, or the statement that makes it a view."""
     sqlglot = _sqlglot()
     words = DIALECTS[dialect]
     for rule in rules:
@@ -51,7 +51,7 @@ def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "")
 
 
 def _check(rule: Rule) -> None:
-    """Refuse what a query cannot say."""
+    """Refuse a rule that a query cannot express."""
     if rule.also:
         raise ConfigError(
             f"sql: rule {rule.name!r} has `also`, which asks a store what it knows from before; "
@@ -65,12 +65,12 @@ def _check(rule: Rule) -> None:
     if rule.sliding and rule.verify:
         raise ConfigError(
             f"sql: rule {rule.name!r} has `sliding` and `verify`: a window that starts again with "
-            "every copy but with no conflict cannot be said in SQL. Leave one of them out"
+            "every copy but not with a conflict cannot be expressed in SQL. Remove one of them"
         )
 
 
 def _spoken(tree: Any, dialect: Dialect) -> Any:
-    """The same tree with the words of the dialect in place of ours."""
+    """Return the tree with the expressions of the dialect in place of our functions."""
     sqlglot = _sqlglot()
     exp = sqlglot.exp
     templates = {
@@ -84,7 +84,7 @@ def _spoken(tree: Any, dialect: Dialect) -> Any:
     def spoken(name: str, arguments: Sequence[Any]) -> Any:
         first, *others = arguments
         if name == "EO_WITHOUT" and dialect.name == "duckdb":
-            # A patch in which the fields are null.
+            # A patch with null for these fields.
             nulls = json.dumps({other.name: None for other in others}, ensure_ascii=False)
             others = [exp.Literal.string(nulls)]
         plain = isinstance(first, exp.Column | exp.Func | exp.Literal)
@@ -100,8 +100,8 @@ def _spoken(tree: Any, dialect: Dialect) -> Any:
         return found
 
     root = exp.paren(tree)
-    for _ in range(2):  # a template may have words of ours, too
-        # The innermost first.
+    for _ in range(2):  # a template may contain our functions too
+        # The innermost functions first.
         for node in reversed(list(root.find_all(exp.Anonymous))):
             if node.name.upper() in templates:
                 node.replace(spoken(node.name.upper(), node.expressions))

@@ -1,8 +1,7 @@
-"""The dialects of SQL: their words for the few things that differ between them, JSON, hashes and
-dates.
+"""The dialects of SQL: the expressions in which they differ, for JSON, hashes and dates.
 
-Everything else is written in DuckDB's words, with these as functions whose names begin with `EO_`,
-and sqlglot says it in the words of the dialect.
+All other SQL is written for DuckDB, with these expressions as functions whose names begin with
+`EO_`; sqlglot translates it into the dialect.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ Steps = tuple[str, ...]
 
 
 class Dialect(NamedTuple):
-    """The words of one dialect; `a` and `b` stand for arguments."""
+    """The expressions of one dialect; `a` and `b` are their arguments."""
 
     name: str
     parsed: str
-    """A text as a JSON value; NULL for what is none."""
+    """A text as a JSON value; NULL if it is not JSON."""
     below: str
-    """The JSON value at the path `b` of the JSON value `a`; NULL where nothing stands there."""
+    """The JSON value at the path `b` of the JSON value `a`; NULL if there is none."""
     text: str
     """A JSON value as text, in which equal strings are written alike."""
     items: str
     """A JSON array as a list of JSON values; NULL for anything else."""
     content: str
-    """Text that is the same for equal JSON values, whatever the order of their fields."""
+    """A text that is the same for equal JSON values, whatever the order of their fields."""
     inexact: str
-    """Whether the text `a` of some content has numbers that may be equal and are written apart."""
+    """Whether the text `a` of a content has equal numbers that may be written differently."""
     without: str
     """The JSON object `a` without the fields `b`."""
     sha256: str
     date: str
-    """A text as a date; NULL for what is none."""
+    """A text as a date; NULL if it is none."""
     decimal: str
-    """A number, as JSON has it, with nine decimal places; NULL for what is none."""
+    """A JSON number with nine decimal places; NULL if it is none."""
     suspect: str
-    """Whether the JSON text `a` may be read in two ways."""
+    """Whether the JSON text `a` can be read in two ways."""
     anchor: str
-    """Of the list of moments `a` the last that did not come within `b` of one before it."""
+    """The last moment in the list `a` that did not come within `b` of an earlier one."""
     wide_spaces: str
-    """The characters that match white space beyond ASCII in an expression."""
+    """The white space beyond ASCII in a regular expression."""
 
 
 _FOLD: Final = "CASE WHEN y - x >= 0 AND y - x < b THEN x ELSE y END"
@@ -82,7 +81,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         sha256="SHA256(a)",
         date="TRY_CAST(a AS DATE)",
         decimal="TRY_CAST(a AS DECIMAL(27, 9))",
-        # It reads NaN, and of two fields with one name the first; the engine takes the last.
+        # DuckDB reads NaN, and of two fields with one name the first; the engine takes the last.
         suspect="REGEXP_MATCHES(REGEXP_REPLACE(a, "
         + _literal(_STRINGS)
         + ", '0', 'g'), '(?i)nan|inf|,\\s*[\\]}]')",
@@ -95,7 +94,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         below="VARIANT_GET(a, b, 'variant')",
         text="TO_JSON(a)",
         items="TRY_CAST(a AS ARRAY<VARIANT>)",
-        # Parsed twice: a number that is written as 1.0 the first time is written as 1 then.
+        # Parsed twice: a number that is written as 1.0 the first time is then written as 1.
         content="TO_JSON(TRY_PARSE_JSON(TO_JSON(a)))",
         inexact="REGEXP_REPLACE(a, " + _literal(_STRINGS, escaped=True) + ", '') RLIKE "
         "'[0-9]E|(?=[0-9.]{17})[0-9]+[.][0-9]'",
@@ -147,10 +146,10 @@ DIALECTS: Final[dict[str, Dialect]] = {
 
 
 def path(dialect: str, steps: Sequence[str]) -> str:
-    """The path of these names, from a JSON value on, as a text of this dialect."""
+    """Return the path of these names below a JSON value, as a text of this dialect."""
     for step in steps:
         if any(mark in step for mark in "\"'\\") or not step.isprintable():
-            raise ConfigError(f"sql: the name {step!r} cannot stand in a path of SQL")
+            raise ConfigError(f"sql: the name {step!r} cannot be used in a path of SQL")
     if dialect == "duckdb":
         return "$" + "".join(f'."{step}"' for step in steps)
     if dialect == "snowflake":

@@ -1,9 +1,9 @@
-"""The law as SQL: what becomes of the rows of one key, in the order in which they arrived.
+"""The law as SQL: the status of each row of one key, in the order of arrival.
 
-Every row is taken for settled when the next one comes, as in a backtest without crashes. Window
-functions decide nearly all of it. Two things are decided one row after the other, by folding a
-list, because a row is held against the last one that ran: a fact that comes again after `remember`,
-and a state that is told again within `unchanged_within`.
+Every row counts as settled when the next one arrives, as in a backtest without crashes. Window
+functions decide nearly all rows. Two cases are decided row after row, by folding a list, because a
+row is compared with the last one that ran: a fact that comes again after `remember`, and a state
+that comes again within `unchanged_within`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESULT: Final = {
     "eventonce_counts": "counts",
     "eventonce_doubt": "doubt",
 }
-"""The columns of the result, and what they are called before."""
+"""The columns of the result, and their names in the steps before."""
 
 INEXACT: Final = "numbers that SQL cannot compare exactly"
 
@@ -30,7 +30,7 @@ _BEFORE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
 def judged(kept: str) -> dict[str, str]:
-    """The tables from the keys of the rows to what becomes of each; the last is the result."""
+    """Return the tables from the keys of the rows to their status; the last is the result."""
     every = f"event, place{kept}, arrived, rule, way, key, version, own_time, content"
     terms = "unchanged_within, remember, sliding, doubt"
     return {
@@ -42,7 +42,7 @@ def judged(kept: str) -> dict[str, str]:
                 THEN '{INEXACT}' END AS trouble
           FROM (SELECT {every.replace(", key,", ", CASE WHEN doubt IS NULL THEN key END AS key,")},
             {terms}, vague FROM keyed) AS sure""",
-        # A gap as long as `remember` ends every window.
+        # A gap as long as `remember` always ends a window.
         "parted": f"""SELECT {every}, {terms}, pos, trouble,
             SUM(CASE WHEN arrived - earlier >= remember THEN 1 ELSE 0 END)
               OVER (PARTITION BY key ORDER BY pos ROWS UNBOUNDED PRECEDING) AS island

@@ -1,7 +1,7 @@
-"""The expressions of a rule as SQL: what `rules.parts` computes from an event, from columns.
+"""The expressions of a rule as SQL over columns, with the same results as `rules.parts`.
 
-A value is the text of its JSON, NULL where nothing stands there. Texts are equal if and only if the
-engine takes the values for equal: `canon` writes 1.0 as 1, and the dialects write strings alike.
+A value is the text of its JSON; NULL if it is absent. Texts are equal if and only if the values are
+equal for the engine: `canon` writes 1.0 as 1, and each dialect writes equal strings alike.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from eventonce.study.sql.dialects import Dialect, Steps, path
 from eventonce.types import MAX_ORDER
 
 ABSENT: Final = "'{}'"
-"""An optional part that was not there: no part is an object."""
+"""The text of an absent optional part: no part is an object."""
 
 NO: Final = "FALSE"
 
 WANTED: Final = "content_is_wanted"
-"""Stands for the condition under which some content is made."""
+"""The placeholder of the condition under which a content is computed."""
 
 _ISO: Final = (
     '^"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?'
@@ -37,48 +37,48 @@ class Part(NamedTuple):
     """A part of a key as SQL."""
 
     value: str
-    """The text of its JSON; NULL where it is absent."""
+    """The text of its JSON; NULL if it is absent."""
     hole: str = NO
-    """Whether the event does not have it."""
+    """Whether the event does not have the part."""
     fault: str = NO
-    """Whether the event has something there that cannot be this part."""
+    """Whether the event has a value there that cannot be this part."""
     doubt: str = NO
-    """Whether SQL may take it for equal, or for different, where the engine does not."""
+    """Whether SQL may compare the value in another way than the engine."""
     number: str = ""
-    """The value as an integer, of a part that is one; NULL where it is absent."""
+    """The value as an integer, if the part is one; NULL if it is absent."""
     void: str = ""
-    """Whether it says nothing, where that is not seen from the value."""
+    """Whether the part says nothing, if the value alone does not show it."""
 
     def says_nothing(self) -> str:
-        """Whether a key that has only such parts would be shared by unlike events."""
+        """Return whether different events would share a key that has only such parts."""
         return f"({self.void or is_empty(self.value)} OR {self.value} = '[]')"
 
 
 def any_of(conditions: Sequence[str]) -> str:
-    """Whether one of these holds."""
+    """Return the condition that one of these holds."""
     found = list(dict.fromkeys(one for one in conditions if one != NO))
     return f"({' OR '.join(found)})" if found else NO
 
 
 def all_of(conditions: Sequence[str]) -> str:
-    """Whether all of these hold."""
+    """Return the condition that all of these hold."""
     return f"({' AND '.join(conditions)})" if conditions else "TRUE"
 
 
 def is_empty(value: str) -> str:
-    """Whether a value names nothing, as `rules.keys.is_empty` says."""
+    """Return whether a value names nothing, like `rules.keys.is_empty`."""
     return f"EO_EMPTY({value})"
 
 
 def empty(value: str, dialect: Dialect) -> str:
-    """The same, spelt out."""
+    """Return the SQL of `EO_EMPTY`."""
     space = rf"( |\\[tnrf]|\\u000[bB]|\\u001[c-fC-F]|[{dialect.wide_spaces}])*"
     nameless = f'^"({"|".join([*sorted(NAMELESS - {""}), space])})"$'
     return f"({value} IS NULL OR {value} = 'null' OR REGEXP_MATCHES({value}, '{nameless}'))"
 
 
 def canon(value: str) -> str:
-    """A scalar as text that only equal ones have: 1.0 and 1e0 are 1."""
+    """Return a scalar as text, the same for equal values: 1.0 and 1e0 are 1."""
     double = f"TRY_CAST({value} AS DOUBLE)"
     return f"""CASE WHEN {value} = '-0' THEN '0'
       WHEN NOT {_is_fraction(value)} THEN {value}
@@ -88,7 +88,7 @@ def canon(value: str) -> str:
 
 
 def is_inexact(value: str) -> str:
-    """Whether a number is beyond what a double tells apart, and written as one."""
+    """Return whether a number is written as a double, and too large to be exact."""
     fraction = _is_fraction(value)
     return f"COALESCE({fraction} AND NOT ABS(TRY_CAST({value} AS DOUBLE)) < {_SAFE}, FALSE)"
 
@@ -102,7 +102,7 @@ def _whole(text: str) -> str:
 
 
 def offset(value: str) -> str:
-    """The minutes that a time as text is ahead of UTC; NULL where the value is no such time."""
+    """Return the minutes that a time as text is ahead of UTC; NULL if it is no time."""
     zone = f"COALESCE(REGEXP_EXTRACT({value}, '{_OFFSET}', 1), '')"
     minutes = f"{_whole(f'SUBSTR({zone}, 2, 2)')} * 60 + {_whole(f'RIGHT({zone}, 2)')}"
     return f"""CASE WHEN REGEXP_MATCHES({value}, '{_ISO}')
@@ -110,7 +110,7 @@ def offset(value: str) -> str:
 
 
 def from_iso(value: str) -> str:
-    """The instant of a text, in milliseconds; NULL where it is none."""
+    """Return the instant of a text, in milliseconds; NULL if it is none."""
     hours, minutes = _whole(f"SUBSTR({value}, 13, 2)"), _whole(f"SUBSTR({value}, 16, 2)")
     seconds = _whole(f"CASE WHEN SUBSTR({value}, 18, 1) = ':' THEN SUBSTR({value}, 19, 2) END")
     fraction = f"SUBSTR(COALESCE(REGEXP_EXTRACT({value}, '[.]([0-9]+)', 1), '') || '000', 1, 3)"
@@ -123,7 +123,7 @@ def from_iso(value: str) -> str:
 
 
 def from_number(number: str, form: str) -> str:
-    """The instant that a number is."""
+    """Return the instant of a number."""
     scaled = f"FLOOR({number} * 1000)"
     if form == "s":
         at = scaled
@@ -135,8 +135,8 @@ def from_number(number: str, form: str) -> str:
 
 
 def instant(value: str, form: str, iso: str) -> str:
-    """The instant of a JSON value, as `rules.instants.instant` says; `iso` is the one that it is as
-    a text."""
+    """Return the instant of a JSON value, like `rules.instants.instant`; `iso` is its instant as a
+    text."""
     digits = f"CAST(SUBSTR({value}, 2, LENGTH({value}) - 2) AS DECIMAL(27, 9))"
     text = f"""WHEN REGEXP_MATCHES({value}, '^"-?[0-9]{{1,16}}([.][0-9]{{1,9}})?"$')
       THEN {from_number(digits, form)}"""
@@ -149,7 +149,7 @@ def instant(value: str, form: str, iso: str) -> str:
 
 
 def order(value: str, iso: str) -> str:
-    """The place in a history that a JSON value is, as `rules.parts.order_of` says."""
+    """Return the order of a JSON value, like `rules.parts.order_of`."""
     digits = f"CAST(SUBSTR({value}, 2, LENGTH({value}) - 2) AS BIGINT)"
     whole = f"REGEXP_MATCHES(canon_{value}, '^-?[0-9]+$')"
     exact = f"CASE WHEN {whole} THEN TRY_CAST(canon_{value} AS BIGINT) END"
@@ -168,22 +168,22 @@ class Columns:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.values: dict[tuple[str, Steps], str] = {}
-        """By root and steps: the text of the value."""
+        """By root and steps: the column with the text of the value."""
         self.looks: dict[tuple[str, str], str] = {}
-        """By what is asked and a column of a value: `canon`, `empty`, `inexact`, and `offset`."""
+        """By question and column of a value (`canon`, `empty`, `inexact`, `offset`): the column."""
         self.instants: dict[str, str] = {}
-        """By a column of a value: the instant that it is if it is a time as text."""
+        """By column of a value: the column with its instant, if it is a time as text."""
         self.moments: dict[tuple[str, str], str] = {}
-        """By a column and a form (`s`, `ms`, `iso`, none, or `order`): its instant or order."""
+        """By column and form (`s`, `ms`, `iso`, none, or `order`): the instant or the order."""
         self.contents: dict[tuple[bool, str], tuple[str, list[int]]] = {}
-        """By whether it is for a key of last resort, and by the SQL that makes it: the column of
-        some content, and the numbers of the rules that read it."""
+        """By whether it is for a key of last resort, and by its SQL: the column of a content, and
+        the numbers of the rules that read it."""
         self.rule = 0
-        """The number of the rule whose expressions are made now."""
+        """The number of the rule that is being translated."""
         self.last_resort = False
 
     def value(self, one: Path) -> str:
-        """The column with the text of what stands there."""
+        """Return the column with the text of the value at this path."""
         if one.root == "headers":
             return "CAST(NULL AS VARCHAR)"
         if one.root == "event":
@@ -192,7 +192,7 @@ class Columns:
         return self.values.setdefault((one.root, one.steps), f"v{len(self.values)}")
 
     def moment(self, column: str, form: str) -> str:
-        """The column with the instant or the order of what stands in another column."""
+        """Return the column with the instant or the order of another column."""
         if column.startswith("CAST(NULL"):
             return "CAST(NULL AS BIGINT)"
         self.look("canon", column)
@@ -201,17 +201,17 @@ class Columns:
         return self.moments.setdefault((column, form), f"m{len(self.moments)}")
 
     def look(self, question: str, column: str) -> str:
-        """The column with the answer to a question about another column."""
+        """Return the column with the answer to a question about another column."""
         if column.startswith("CAST(NULL"):
             return {"canon": column, "empty": "TRUE", "inexact": NO}[question]
         return self.looks.setdefault((question, column), f"{question}_{column}")
 
     def is_empty(self, column: str) -> str:
-        """Whether the value in a column names nothing."""
+        """Return whether the value in a column names nothing."""
         return self.look("empty", column)
 
     def look_text(self, question: str, column: str) -> str:
-        """How a question about a column is answered."""
+        """Return the SQL that answers a question about a column."""
         match question:
             case "canon":
                 return canon(column)
@@ -222,7 +222,7 @@ class Columns:
         return offset(column)
 
     def json(self, root: str, steps: Steps) -> str:
-        """The JSON value there, as the dialect has it."""
+        """Return the JSON value at this path, in the dialect."""
         if root == "envelope":
             return f"EO_BELOW(doc, '{path(self.dialect.name, steps)}')" if steps else "doc"
         inside = f"EO_BELOW(doc, '{path(self.dialect.name, ('detail', *steps))}')"
@@ -232,7 +232,7 @@ class Columns:
         return f"CASE WHEN has_body THEN EO_BELOW(doc, '{nested}') ELSE {inside} END"
 
     def part(self, tree: Expression, ignored: Sequence[Path] = ()) -> Part:
-        """An expression as SQL."""
+        """Return an expression as SQL."""
         match tree:
             case Path():
                 return self._path(tree)
@@ -275,8 +275,8 @@ class Columns:
         )
 
     def content(self, one: Path, ignored: Sequence[Path]) -> tuple[str, str]:
-        """The column with the text of all that stands there, but for what is ignored; and what
-        follows the text of an empty object there."""
+        """Return the column with the text of the content there, without ignored fields; and the
+        text that follows an empty object there."""
         nested, flat = left_out(one, ignored)
         if one.root == "body":
             made, lines = self._content(self.json("detail", ("eventBody", *one.steps)), nested)
@@ -299,8 +299,8 @@ class Columns:
         return " || CHR(10) || ".join(f"COALESCE({text}, '')" for text in texts), lines
 
     def _texts(self, value: str, ignored: Sequence[Steps]) -> list[str]:
-        """The content without the ignored fields, and that of each object which has such a field
-        further below."""
+        """Return the content without the ignored fields, and the content of each object that has an
+        ignored field inside."""
         whole = {steps[0] for steps in ignored if len(steps) == 1}
         nested: dict[str, list[Steps]] = {}
         for steps in ignored:
@@ -398,7 +398,7 @@ class Columns:
         made = f"LIST_SORT(LIST_TRANSFORM({items}, x -> {item}))"
         text = f"('[' || ARRAY_TO_STRING({made}, ',') || ']')"
         nothing = f"({value} IS NULL OR {value} = 'null')"
-        # A mark of ours stands outside of strings: what is in quotes is taken away first.
+        # Our marks are outside of strings: the strings are removed first.
         marks = f"""REGEXP_REPLACE({text}, '"([^"\\\\]|\\\\.)*"', '', 'g')"""
         empty_list = NO if tree.of.optional else f"COALESCE({value} = '[]', FALSE)"
         return Part(
@@ -413,13 +413,13 @@ class Columns:
         return self._item(value, "TRUE" if optional else f"NOT {is_empty(value)}")
 
     def _item(self, value: str, fits: str) -> str:
-        """A value in a list; `!` where it cannot stand there, `?` where SQL is in doubt."""
+        """Return a value in a list; `!` if it is not allowed there, `?` if SQL is in doubt."""
         return f"""CASE WHEN NOT {fits} OR SUBSTR({value}, 1, 1) IN ('{{', '[') THEN '!'
           WHEN {value} IS NULL THEN {ABSENT}
           WHEN {is_inexact(value)} THEN '?' ELSE {canon(value)} END"""
 
     def at(self, key: Key, tree: Expression) -> tuple[str, str]:
-        """The event's own time, and whether it leaves a hole in the key."""
+        """Return the event's own time, and whether a part of the key is missing because of it."""
         part = self.part(tree)
         if isinstance(tree, Path):
             column = self.value(tree)
@@ -434,7 +434,7 @@ class Columns:
         return at, f"({part.fault} OR (NOT {nothing} AND {outside}))"
 
     def order(self, key: Key, tree: Expression) -> tuple[str, Part]:
-        """The place in the history of a subject, and the part that it is."""
+        """Return the order of a version, and its part of the key."""
         part = self.part(tree)
         if isinstance(tree, Path):
             column = self.value(tree)

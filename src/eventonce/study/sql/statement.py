@@ -1,5 +1,5 @@
-"""The statement of a query, in DuckDB's words and ours: tables that each read the one before, from
-the rows of a relation to the keys of their events. `law` has the tables after them."""
+"""The statement of a query, for DuckDB with our functions: tables that each read the one before,
+from the rows of a relation to the keys of their events. `law` has the tables after them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _LONGEST_SOURCE: Final = 500
 
 
 class Relation(NamedTuple):
-    """The relation of SQL that the events stand in."""
+    """The SQL relation with the events."""
 
     table: str
-    """The name of a table or view, or SQL that stands in FROM."""
+    """The name of a table or view, or SQL for FROM."""
     column: str = "event"
     """The column with the JSON of an event, or SQL that gives it."""
     arrived: str = ""
-    """The column with the milliseconds at which it arrived, or SQL that gives them; where it is
-    empty or NULL, what the line of a capture says."""
+    """The column with the arrival in milliseconds, or SQL that gives it; if it is empty or NULL,
+    the arrival in the line of a capture is used."""
     place: str = ""
-    """SQL that puts rows in order that arrived at the same time; their text where it is empty."""
+    """SQL that orders rows with the same arrival; their text if it is empty."""
     keep: tuple[str, ...] = ()
-    """Columns of the table that the result has too."""
+    """Columns of the table that are kept in the result."""
 
 
 class _Made(NamedTuple):
@@ -58,18 +58,18 @@ class _Made(NamedTuple):
     doubt: str
     """Whether the key is in doubt."""
     vague: str
-    """Whether what tells versions of one key apart is in doubt."""
+    """Whether the content or order, which tells versions of one key apart, is in doubt."""
     order: str
     at: str
     content: str
     otherwise: str
-    """Which key of last resort an event has that lacks a part of its own; NULL for none."""
+    """The kind of key of last resort, for an event that lacks a part; NULL for none."""
     other_key: str
     other_doubt: str
 
 
 class Statement:
-    """The parts of one query, each a table that the next one reads."""
+    """The tables of one query; each reads the one before."""
 
     def __init__(self, rules: Sequence[Rule], dialect: Dialect, source: Relation) -> None:
         self.dialect = dialect
@@ -78,7 +78,7 @@ class Statement:
         self.rules = [self._made(number, rule) for number, rule in enumerate(rules)]
 
     def text(self) -> str:
-        """The query in DuckDB's words and ours."""
+        """Return the query for DuckDB with our functions."""
         kept = "".join(f", {column}" for column in self.source.keep)
         tables = {
             "read_rows": self._read(),
@@ -112,7 +112,7 @@ class Statement:
         return f"'{path(self.dialect.name, steps)}'"
 
     def _unpacked(self, kept: str) -> str:
-        """The line of a capture has the event inside, and tells when it arrived."""
+        """Return the table with the event and the arrival taken out of a line of a capture."""
 
         def text(name: str) -> str:
             return f"EO_TEXT(EO_BELOW(whole, {self._path(name)}))"
@@ -163,8 +163,8 @@ class Statement:
           FROM unpacked"""
 
     def _twice(self) -> str:
-        """Of two fields with one name DuckDB takes the first, and the engine the last; the other
-        dialects do not read such JSON at all."""
+        """Return a condition for two fields with one name: DuckDB takes the first, the engine the
+        last; the other dialects do not read such JSON at all."""
         if self.dialect.name != "duckdb":
             return ""
         objects = {("detail",), ("detail", "eventBody"), ()}
@@ -183,7 +183,7 @@ class Statement:
         return f"OR {any_of(checks)}"
 
     def _valued(self, kept: str) -> str:
-        """The text of every value that a rule reads."""
+        """Return the table with the text of every value that a rule reads."""
         values = "".join(
             f",\n  EO_TEXT({self.columns.json(root, steps)}) AS {column}"
             for (root, steps), column in self.columns.values.items()
@@ -191,7 +191,7 @@ class Statement:
         return f"SELECT {_COMMON}{kept}{values} FROM enveloped"
 
     def _looked(self, kept: str) -> str:
-        """The questions about values that are asked again and again, as columns."""
+        """Return the table with the answers to repeated questions about values."""
         looks = "".join(
             f",\n  {self.columns.look_text(question, column)} AS {name}"
             for (question, column), name in self.columns.looks.items()
@@ -199,7 +199,7 @@ class Statement:
         return f"SELECT {_COMMON}{kept}{_names(self.columns.values)}{looks} FROM valued"
 
     def _dated(self, kept: str) -> str:
-        """The instants of the times that are texts."""
+        """Return the table with the instants of times that are texts."""
         read = _names(self.columns.values) + _names(self.columns.looks)
         made = "".join(
             f",\n  {from_iso(column)} AS {name}" for column, name in self.columns.instants.items()
@@ -207,7 +207,7 @@ class Statement:
         return f"SELECT {_COMMON}{kept}{read}{made} FROM looked"
 
     def _chosen(self, kept: str) -> str:
-        """The first rule that fits, and every time and order that a rule reads."""
+        """Return the table with the first rule that matches, and all times and orders."""
         fits = " ".join(f"WHEN {made.fits} THEN {number}" for number, made in enumerate(self.rules))
         instants = self.columns.instants
         moments = "".join(
@@ -223,12 +223,12 @@ class Statement:
         )
 
     def _filled(self, kept: str) -> str:
-        """The content that the chosen rule reads."""
+        """Return the table with the content that the chosen rule reads."""
         contents = self._contents(last_resort=False)
         return f"SELECT {_COMMON}{kept}, rule_number{self._read_columns()}{contents} FROM chosen"
 
     def _tried(self, kept: str) -> str:
-        """Whether the event has all of its key, or which key of last resort it has."""
+        """Return the table that says whether the key is complete, or which last resort is used."""
         way = f"""CASE WHEN {self._by_rule(lambda one: one.complete)}
             THEN {self._by_rule(lambda one: f"'{one.rule.kind}'")}
           ELSE {self._by_rule(lambda one: one.otherwise)} END"""
@@ -239,13 +239,13 @@ class Statement:
         )
 
     def _rescued(self, kept: str) -> str:
-        """The content that a key of last resort reads."""
+        """Return the table with the content that a key of last resort reads."""
         columns = self._read_columns() + self._content_columns()
         contents = self._contents(last_resort=True)
         return f"SELECT {_COMMON}{kept}, rule_number{columns}, way{contents} FROM tried"
 
     def _keyed(self, kept: str) -> str:
-        """The key and the version of every event, by its own rule or by that of last resort."""
+        """Return the table with key and version of every event, also by a key of last resort."""
         by = self._by_rule
         version = by(lambda one: one.order)
         return f"""SELECT event, place{kept}, arrived, way,
@@ -269,7 +269,7 @@ class Statement:
           FROM rescued"""
 
     def _by_rule(self, text_of: Callable[[_Made], str], otherwise: str = "NULL") -> str:
-        """The text of the chosen rule: a branch for each different text, not for each rule."""
+        """Return the SQL of the chosen rule, with one branch for each different text."""
         numbers: dict[str, list[int]] = {}
         for number, made in enumerate(self.rules):
             numbers.setdefault(text_of(made), []).append(number)
@@ -339,7 +339,7 @@ class Statement:
         )
 
     def _last_resort(self, rule: Rule, ignored: Sequence[Path], head: str) -> tuple[str, str, str]:
-        """Which key of last resort an event has, that key, and whether it is in doubt."""
+        """Return the kind of key of last resort, that key, and whether it is in doubt."""
         ways, made, doubt = [], "CAST(NULL AS VARCHAR)", NO
         self.columns.last_resort = True
         for kind, texts in FALLBACKS[rule.missing]:
@@ -378,7 +378,7 @@ def _literal(text: str) -> str:
 
 
 def _second(at: str) -> str:
-    """The beginning of a key: three bytes of the second."""
+    """Return the beginning of a key: the three low bytes of the second."""
     second = f"CAST(FLOOR(({at}) / 1000.0) AS BIGINT)"
     return f"(({second} % 16777216) + 16777216) % 16777216"
 
@@ -402,7 +402,7 @@ def _matches(match: Match) -> list[str]:
 
 def _like(glob: str, text: str) -> str:
     if "\\" in glob or '"' in glob or not glob.isprintable():
-        raise ConfigError(f"sql: the glob {glob!r} cannot be said in SQL")
+        raise ConfigError(f"sql: the glob {glob!r} cannot be expressed in SQL")
     glob = glob.replace("'", "''")
     quote = "" if text.startswith("'") else '"'
     if "*" not in glob:
