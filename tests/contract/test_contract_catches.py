@@ -165,12 +165,12 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
     (
         LAW["gives whoever finds it busy a token"],
         histories.every_history_of_threads_is_linearizable,
-        "was told busy, and given a token",
+        "got busy with a token",
     ),
     (
         textbook(overlapping.answering_for_what_it_could_not_lock),
         histories.every_history_of_processes_is_linearizable,
-        "was told busy, and given a token",
+        "got busy with a token",
     ),
     (
         LAW["takes the clock for the token"],

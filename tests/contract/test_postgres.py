@@ -83,7 +83,7 @@ def test_a_token_for_a_row_that_could_not_be_locked_is_found(
     right = _opener(cluster.uri())
     assert isinstance(right.open, partial)
     planted = replace(right, open=partial(answering_for_rows_it_could_not_lock, *right.open.args))
-    with pytest.raises(AssertionError, match="was told busy, and given a token"):
+    with pytest.raises(AssertionError, match="got busy with a token"):
         histories.every_history_of_processes_is_linearizable(planted)
 
 

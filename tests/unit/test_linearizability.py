@@ -146,7 +146,7 @@ EXPLAINED: Final = {
     ],
 }
 
-NO_ORDER: Final = "no order of its operations is the law's"
+NO_ORDER: Final = "the law explains no order of its operations"
 
 REFUSED: Final = {
     "two grants of one key": (
@@ -158,7 +158,7 @@ REFUSED: Final = {
         [op(0, 9, "a", A, run(), at=0), op(1, 8, "b", B, run(), at=0)],
     ),
     "a busy with a token": (
-        "b was told busy, and given a token",
+        "b got busy with a token",
         [op(0, 9, "a", A, run(), at=0), op(1, 8, "b", B, replace(BUSY, token=5), at=0)],
     ),
     "a busy without any other call": (

@@ -1,5 +1,5 @@
-"""For tests: the contract every store is held to (`contract`), the simulator, the pytest plugin.
+"""For tests: the contract of every store (`contract`), the simulator, and the pytest plugin.
 
-Importing this package imports none of them: each wants pytest or Hypothesis, and a program that
-only runs events has neither.
+Importing this package imports none of them: each needs pytest or Hypothesis, which a program that
+only runs events does not have.
 """

@@ -1,7 +1,7 @@
-"""Clients of a store whose calls are recorded: threads, and processes to pause and to kill.
+"""Clients of a store whose calls are recorded: threads, and processes that are paused and killed.
 
-A client is told which calls to make and at which moment, so that several of them meet in the store;
-it answers with the times of each call and with what the store said.
+A client gets the calls to make and the moment, so that several clients call the store at once; it
+returns the times of each call and the answers of the store.
 """
 
 from __future__ import annotations
@@ -25,77 +25,77 @@ from eventonce.testing.workers import HANG_TIMEOUT, Worker, spawn
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 SPIN: Final = 0.0003
-"""Seconds before the moment of a turn in which a client sleeps no more: a sleep may be as late."""
+"""Seconds before the moment of a turn in which a client no longer sleeps: a sleep may be late."""
 
 
 class Call(msgspec.Struct, frozen=True):
     """One call of the store."""
 
     verb: Literal["claim", "settle", "commit"]
-    """`commit` settles in a transaction of the caller's."""
+    """`commit` settles in a transaction of the caller."""
     asks: tuple[Claim | Settlement, ...]
     now: int | None = None
-    """None leaves it to the store's clock."""
+    """The instant of the call; None for the store's clock."""
     hold: float = 0.0
-    """Seconds, at the most, between the settlement in a transaction and the commit."""
+    """The most seconds between the settlement in a transaction and the commit."""
     lost: bool = False
-    """Whether the client does not live to tell the answer."""
+    """Whether the client dies before it reports the answer."""
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """The calls of one client, one after the other, from this moment of `time.monotonic` on."""
+    """The calls of one client, in order, from this moment of `time.monotonic` on."""
 
     calls: tuple[Call, ...]
     moment: float
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A call that returned: its times, the machine's instants around it, the store's answers."""
+    """A call that returned: its times, the wall clock before and after it, and the answers."""
 
     called: int
     returned: int
     earliest: int
     latest: int
     answers: tuple[Verdict | SettleResult, ...] | None
-    """None where the store could not be reached: nobody knows whether it was done."""
+    """None if the store could not be reached: then the effect is unknown."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Said by a client that has settled in a transaction and has yet to commit."""
+    """The message of a client that has settled in a transaction and not yet committed."""
 
 
 Hold = Callable[[float], object]
-"""Says so, and waits: until the client is released, or for so many seconds."""
+"""A function that reports this, and waits until the client is released, or for so many seconds."""
 
 
 class Client(Protocol):
-    """Somebody who calls the store when told."""
+    """A client that makes calls on request."""
 
     name: str
 
     def begin(self, turn: Turn) -> None:
-        """Tell it what to do."""
+        """Start the calls of this turn."""
         ...
 
     def held(self) -> None:
-        """Wait until it has settled in its transaction."""
+        """Wait until the client has settled in its transaction."""
         ...
 
     def release(self) -> None:
-        """Let it commit."""
+        """Let the client commit."""
         ...
 
     def replies(self) -> list[Reply]:
-        """Wait until it has done all, or is dead; the replies to its first calls, or to all."""
+        """Wait until the client has finished or died; return the replies to its calls so far."""
         ...
 
     def kill(self) -> None:
-        """Let it make no more calls; what it is doing now it may do or not."""
+        """End the client; its current call may or may not take effect."""
         ...
 
 
 class ThreadClient:
-    """A client in this process. A reply that is lost does not end it: a thread cannot be killed."""
+    """A client in this process. A lost reply does not end it: a thread cannot be killed."""
 
     def __init__(self, name: str, store: Store) -> None:
         self.name = name
@@ -161,7 +161,7 @@ class ProcessClient:
         return replies
 
     def _hear(self) -> Reply | Held | None:
-        """The next message of the client; None at the end of its turn, or of its life."""
+        """Return the next message of the client; None at the end of its turn, or of its life."""
         try:
             said: Reply | Held | None = self.worker.hear()
         except (EOFError, OSError):
@@ -174,7 +174,7 @@ class ProcessClient:
 
 
 def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]:
-    """Make the calls of a turn."""
+    """Make the calls of a turn, and yield each with its reply."""
     while (left := turn.moment - time.monotonic()) > 0:
         if left > SPIN:
             time.sleep(left - SPIN)
@@ -203,7 +203,7 @@ def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | SettleR
 
 
 def _serve(pipe: Connection, factory: StoreFactory) -> None:
-    """In the new process."""
+    """Run the client in the new process."""
 
     def hold(seconds: float) -> None:
         pipe.send(Held())
@@ -215,7 +215,7 @@ def _serve(pipe: Connection, factory: StoreFactory) -> None:
         while True:
             turn = pipe.recv()
             if turn is None:
-                continue  # It was released after it had committed.
+                continue  # the release came after the commit
             for call, reply in played(store, turn, hold):
                 if call.lost:
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""The contract: what every store is held to, here and in other people's projects.
+"""The contract: the test suite of every store, here and in other projects.
 
-A store joins with a few lines, and pytest and Hypothesis beside it:
+A store joins with a few lines, and needs pytest and Hypothesis:
 
     from functools import partial
     from eventonce.testing.contract import StoreFactory, StoreContract
@@ -10,7 +10,7 @@ A store joins with a few lines, and pytest and Hypothesis beside it:
         def factory(self, tmp_path):
             return StoreFactory(partial(MyStore, tmp_path / "store"))
 
-`StoreFactory` says what can be asked of the store. `EVENTONCE_EXAMPLES=20000` in the environment
+`StoreFactory` says which cases the store can take. `EVENTONCE_EXAMPLES=20000` in the environment
 plays that many random programs instead of the few fixed ones, and `EVENTONCE_HISTORIES=50` records
 that many rounds of concurrent calls, drawn from `EVENTONCE_SEED`.
 """
@@ -45,7 +45,7 @@ Race = Callable[[StoreFactory, Runner], None]
 
 
 def _cases(*modules: ModuleType) -> Iterator[Callable[..., None]]:
-    """The public functions of these modules that take a store: one promise each."""
+    """Yield the public functions of these modules that take a store: one promise each."""
     for module in modules:
         for name, value in vars(module).items():
             own = isfunction(value) and value.__module__ == module.__name__
@@ -75,11 +75,11 @@ class StoreContract:
     @pytest.mark.parametrize("runner", RUNNERS, ids=_sentence)
     @pytest.mark.parametrize("race", RACES, ids=_sentence)
     def test_race(self, race: Race, runner: Runner, factory: StoreFactory) -> None:
-        """One promise that must hold whoever else is at work."""
+        """One promise that must hold while other workers call the store."""
         race(factory, runner)
 
     @pytest.mark.parametrize("hole", HOLES)
     def test_hole(self, hole: str, factory: StoreFactory) -> None:
-        """One program that the law, or another library, once got wrong."""
+        """One program that the law, or another library, got wrong in the past."""
         with opened(factory) as store:
             play(HOLES[hole], store)

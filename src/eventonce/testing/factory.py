@@ -1,4 +1,4 @@
-"""How the contract suite reaches the store under test: here, in a thread, in another process."""
+"""The factory of the store under test: for this thread, another thread, or another process."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import msgspec
 from eventonce.core.ports import Store, StoreAdmin
 
 EXAMPLES: Final = 400
-"""Programs the property test plays: enough to catch every store of `test_contract_catches.py`,
-and a few seconds on a local store."""
+"""The programs that the property test plays: enough to catch every store of
+`test_contract_catches.py`, in a few seconds on a local store."""
 
 
 class StoreFactory(msgspec.Struct, frozen=True):
-    """How to open one store again and again, and what may be asked of it.
+    """How to open the store, many times, and which cases it can take.
 
-    The store must be the suite's alone: the suite sweeps it at instants in the future, which would
-    drop what others remember. It need not be empty; every case makes keys of its own.
+    Only the suite may use the store: the suite sweeps it at instants in the future, which deletes
+    the records of others. The store need not be empty; every case makes its own keys.
     """
 
     open: Callable[[], Store]
-    """A new handle on the same store. Picklable, such as `partial(SQLiteStore, path)`, if other
-    processes are to call it."""
+    """Returns a new handle on the same store. It must be picklable, such as
+    `partial(SQLiteStore, path)`, if other processes are to call it."""
     processes: bool = True
-    """Whether other processes reach the store; False where it lives and dies with this one."""
+    """Whether other processes can reach the store; False if it exists only in this process."""
     sweeps: bool = True
-    """Whether `sweep` is what drops expired records; False where the server does it by itself."""
+    """Whether `sweep` deletes expired records; False if the server does it by itself."""
     counts: bool = True
-    """Whether `stats` counts exactly; False where the server only estimates."""
+    """Whether `stats` counts exactly; False if the server only estimates."""
     own_clock: bool = False
-    """Whether a server tells the time, so that a worker's wrong clock can end no lease."""
+    """Whether a server gives the time, so that a worker's wrong clock cannot end a lease."""
     examples: int = EXAMPLES
-    """Fewer for a slow server; `EVENTONCE_EXAMPLES` in the environment overrules it."""
+    """The number of programs; fewer for a slow server. `EVENTONCE_EXAMPLES` overrides it."""
 
 
 @contextmanager
 def opened(factory: StoreFactory) -> Iterator[Store]:
-    """A handle of its own, closed at the end."""
+    """Open a new handle, and close it at the end of the block."""
     store = factory.open()
     try:
         yield store
@@ -48,6 +48,6 @@ def opened(factory: StoreFactory) -> Iterator[Store]:
 
 
 def admin_of(store: Store) -> StoreAdmin:
-    """The same handle, for the questions of the command line and the dashboard."""
+    """Return the same handle as a StoreAdmin."""
     assert isinstance(store, StoreAdmin), f"{type(store).__name__} is no StoreAdmin"
     return store

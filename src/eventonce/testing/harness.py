@@ -1,5 +1,5 @@
-"""The harness of the `eventonce` fixture: a store, a clock, and the deliveries that really
-happen."""
+"""The harness of the `eventonce` fixture: a store, a clock, and deliveries with copies and
+crashes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResult, Verdict
 
 START: Final = 1_790_000_000_000
-"""Where a manual clock begins: a day in September 2026, for the law wants epoch times."""
+"""The start of a manual clock: a day in September 2026, because the law needs epoch times."""
 
 MAX_DELIVERIES: Final = 1_000
-"""Deliveries after which an event that is never settled is a bug, here or in the handler."""
+"""Deliveries after which an event that is never settled is a bug, in eventonce or the handler."""
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that moves only when told."""
 
     def __init__(self, now: int = START) -> None:
         self.now = now
@@ -40,11 +40,11 @@ class ManualClock:
 
 
 class Crash(BaseException):
-    """The worker dies here: nothing it would still have done happens."""
+    """The worker dies here: its later steps do not happen."""
 
 
 class CrashableStore:
-    """A worker's handle on the store, which dies with it: the dead settle and release nothing."""
+    """A worker's handle on the store; after the worker's death it settles and releases nothing."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -87,13 +87,13 @@ class Harness:
         crash_after: Literal["claim", "effect"] | None = None,
         rules: RuleSpec | Sequence[RuleSpec] = "auto",
     ) -> list[Outcome]:
-        """Deliver events to a handler, or to a consumer's handlers, until none is left to come.
+        """Deliver events to a handler, or to a consumer's handlers, until all are acknowledged.
 
-        Each is delivered `copies` times, in an order mixed by the seed `shuffle`. With
+        Each is delivered `copies` times, in an order shuffled by the seed `shuffle`. With
         `crash_after` the first run of every event dies, before (`"claim"`) or after (`"effect"`)
-        its handler did its work, and the event comes again, as a queue would bring it. What is not
-        acknowledged comes again at its `retry_at`. Answers the outcome of every delivery that was
-        answered.
+        the handler's work, and the event comes again, as from a queue. An event that is not
+        acknowledged comes again at its `retry_at`. Return the outcomes of all deliveries that
+        did not crash.
         """
         check_count("deliver: copies", copies)
         if crash_after not in (None, "claim", "effect"):

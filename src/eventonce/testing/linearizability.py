@@ -1,9 +1,9 @@
-"""Linearizability: whether calls that overlapped are explained by the law, applied one at a time.
+"""Linearizability: whether the law, applied to one call at a time, explains overlapping calls.
 
-A history is right if its operations can be put in an order in which each takes effect between its
-call and its return, and in which the law gives every answer the store gave. Keys are independent,
-so each is searched alone: depth first, as Wing and Gong describe it, and with Lowe's memory of
-every set of operations and record that led nowhere. `history` records, and prints what failed.
+A history is correct if its operations can be put in an order in which each takes effect between its
+call and its return, and in which the law gives every answer of the store. Keys are independent, so
+each is searched alone: depth first, after Wing and Gong, and with Lowe's memory of every pair of
+placed operations and record that led nowhere. `recorder` records histories and prints violations.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ DONE: Final = ("complete", "kept")
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One ask of one key: when it was called, when it returned, and the answer."""
+    """One claim or settlement of one key: its call, its return, and its answer."""
 
     client: str
     ask: Claim | Settlement
     answer: Answer | None
-    """None of an open operation: its reply was lost, or its process killed. Its effect may have
-    happened, at any moment after the call, or never."""
+    """None for an open operation: its reply was lost, or its process killed. It may have taken
+    effect at any moment after the call, or never."""
     called: int
     """Nanoseconds of a clock that all clients share."""
     returned: int | None
     earliest: int
-    """The instants between which the store's clock stood when the law was asked; the same one
-    twice where the call named its instant."""
+    """The instants between which the store's clock was at the decision; the same one twice if the
+    call gave its instant."""
     latest: int
 
     @property
@@ -52,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> int:
-        """The token that was granted or, rightly or not, answered; 0 where there was none."""
+        """The token in the answer, right or wrong; 0 if there is none."""
         return self.answer.token if isinstance(self.answer, Verdict) else 0
 
     @property
@@ -65,16 +65,16 @@ class Violation(msgspec.Struct, frozen=True):
     """The fault in the operations of one key."""
 
     operations: tuple[Operation, ...]
-    """All of that key, by the time of their call."""
+    """All operations of the key, by the time of their call."""
     reason: str
     placed: tuple[int, ...] = ()
     """The longest order that the law explains, as indexes of operations."""
     stuck: tuple[tuple[int, tuple[Answer, ...]], ...] = ()
-    """The operations that could have come next, each with the answers the law had for it."""
+    """The operations that could have come next, each with the answers of the law."""
 
 
 def violation(operations: Sequence[Operation]) -> Violation | None:
-    """The violation in these operations of one key, None where the law explains them all."""
+    """Return the violation in these operations of one key; None if the law explains them all."""
     ordered = tuple(sorted(operations, key=lambda it: it.called))
     for broken in (_token_without_run, _shared_token, _completed_twice):
         if reason := broken(ordered):
@@ -82,14 +82,14 @@ def violation(operations: Sequence[Operation]) -> Violation | None:
     search = _Search(ordered)
     if search.explains(0, None, ()):
         return None
-    reason = "no order of its operations is the law's"
+    reason = "the law explains no order of its operations"
     return Violation(ordered, reason, search.longest, tuple(search.impasse()))
 
 
 def _token_without_run(operations: Sequence[Operation]) -> str:
     for it in operations:
         if isinstance(it.answer, Verdict) and it.token and not it.granted:
-            return f"{it.client} was told {it.answer.kind}, and given a token"
+            return f"{it.client} got {it.answer.kind} with a token"
     return ""
 
 
@@ -98,7 +98,7 @@ def _shared_token(operations: Sequence[Operation]) -> str:
     for it in operations:
         if it.granted:
             first = holders.setdefault(it.token, it)
-            # The same ask repeated gets its own grant again.
+            # A repeated claim gets its own grant again.
             if first.claim.nonce != it.claim.nonce:
                 return f"one token was given to two runs, of {first.client} and of {it.client}"
     return ""
@@ -131,7 +131,7 @@ class _Search:
         """The record after the longest order."""
 
     def explains(self, placed: int, record: Record | None, order: tuple[int, ...]) -> bool:
-        """Whether an order of the rest is found; `placed` has a bit for each operation so far."""
+        """Return whether the rest has an order; `placed` has a bit for each operation so far."""
         if placed & self.must == self.must:
             return True
         if (placed, record) in self.futile:
@@ -141,7 +141,7 @@ class _Search:
         outcomes = {i: self._outcomes(record, i) for i in self._next(placed)}
         for i, after in outcomes.items():
             if after and _inert(self.operations[i]):
-                # In any order that explains the rest it can as well come now.
+                # It can come now in any order that explains the rest.
                 outcomes = {i: after}
                 break
         for i, after in outcomes.items():
@@ -152,7 +152,7 @@ class _Search:
         return False
 
     def impasse(self) -> Iterator[tuple[int, tuple[Answer, ...]]]:
-        """Why the longest order ends where it does."""
+        """Yield the operations that may follow the longest order, with the answers of the law."""
         for i in self._next(sum(1 << i for i in self.longest)):
             it = self.operations[i]
             if it.answer is not None:
@@ -161,19 +161,19 @@ class _Search:
                 yield i, tuple(said for n, said in enumerate(laws) if said not in laws[:n])
 
     def _next(self, placed: int) -> list[int]:
-        """The operations that may come next: none that is left returned before their call."""
+        """Return the operations that may come next: none left has returned before their call."""
         left = [i for i in range(len(self.operations)) if not placed >> i & 1]
         first = min((self.ends[i] for i in left), default=inf)
         return [i for i in left if self.operations[i].called <= first]
 
     def _outcomes(self, record: Record | None, i: int) -> set[Record | None]:
-        """The records that this operation may leave, where its answer is the law's."""
+        """Return the records that this operation may leave, if its answer is the law's."""
         it = self.operations[i]
         found: set[Record | None] = set()
         for now in self._instants(record, i):
             answer, written = law(record, it.ask, now)
             if it.answer is None and written is None:
-                continue  # An open operation without an effect need not have happened.
+                continue  # an open operation without an effect can be left out
             if it.answer is None or _agree(it, answer):
                 assert written is None or not _inert(it)
                 found.add(record if written is None else written)
@@ -182,8 +182,8 @@ class _Search:
         return found
 
     def _passed_over(self, i: int) -> bool:
-        """Whether this is a `busy` that needs no lease: a store may answer it, and do nothing,
-        while another operation on the key is under way."""
+        """Return whether this is a `busy` that needs no lease: a store may give this answer, and do
+        nothing, while another operation on the key is in flight."""
         it = self.operations[i]
         if not isinstance(it.answer, Verdict) or it.answer != Verdict("busy", wait=it.answer.wait):
             return False
@@ -194,11 +194,11 @@ class _Search:
         )
 
     def _instants(self, record: Record | None, i: int) -> list[int]:
-        """The instants at which to ask the law, one for every answer or record it could give.
+        """Return the instants at which to ask the law, one for every possible answer or record.
 
         The law compares the instant with those in the record, and writes instants that later
-        answers tell (`hints`). Of all others the earliest is as good as any: whatever is only held
-        or remembered from then on is over the soonest.
+        answers show (`hints`). Of all other instants the earliest is enough: leases and memories
+        that begin then end soonest.
         """
         it = self.operations[i]
         marks = {it.earliest, it.latest, *self.hints}
@@ -209,15 +209,15 @@ class _Search:
 
 
 def law(record: Record | None, ask: Claim | Settlement, now: int) -> tuple[Answer, Record | None]:
-    """The answer to this ask, and the record to write, by the law."""
+    """Return the answer to this ask, and the record to write, by the law."""
     if isinstance(ask, Claim):
         return ledger.judge(record, ask, now)
     return ledger.settle(record, ask, now)
 
 
 def _agree(it: Operation, answer: Answer) -> bool:
-    """Whether this answer is the law's. How long to wait is compared only where the instant is
-    known: it is counted from the store's."""
+    """Return whether this answer is the law's. The wait is compared only if the instant is known,
+    because it is counted from the store's instant."""
     said = it.answer
     if answer == said or it.earliest == it.latest:
         return answer == said
@@ -227,7 +227,7 @@ def _agree(it: Operation, answer: Answer) -> bool:
 
 
 def _inert(it: Operation) -> bool:
-    """Whether this answer says that nothing was written, whatever the record was."""
+    """Return whether this answer proves that nothing was written, whatever the record was."""
     if not isinstance(it.answer, Verdict):
         return it.answer in ("fenced", "unknown")
     return (
@@ -239,10 +239,10 @@ def _inert(it: Operation) -> bool:
 
 
 def _hints(operations: Sequence[Operation]) -> set[int]:
-    """The instants that the answers of this history let one conclude."""
+    """Return the instants that follow from the answers of this history."""
     leases = {it.claim.lease for it in operations}
-    # A lease ends some leases before the wait of an older version, and began a lease before that,
-    # or was cut short then.
+    # A lease ends some leases before the wait of an older version; it began a lease earlier, or
+    # was cut down then.
     spans = {0, *leases, *(ledger.NEWER_WAIT_LEASES * lease for lease in leases)}
     spans |= {ledger.NEWER_WAIT_LEASES * lease + other for lease in leases for other in leases}
     hints = set()

@@ -1,4 +1,4 @@
-"""The pytest plugin: try a handler of one's own against copies, reorderings and a crash.
+"""The pytest plugin: tests your own handler with copies, reorderings and a crash.
 
 ```python
 def test_a_copy_and_a_crash_close_the_call_once(eventonce):
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def eventonce() -> Harness:
-    """A memory store, a manual clock, and `deliver`."""
-    # Imported late: pytest loads plugins before it measures or patches what they import.
+    """Return a harness: a memory store, a manual clock, and `deliver`."""
+    # Imported late: pytest loads plugins before it can measure or patch their imports.
     from eventonce.testing.harness import Harness  # noqa: PLC0415
 
     return Harness()

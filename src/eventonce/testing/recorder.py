@@ -1,5 +1,5 @@
-"""A session: clients are let go at one moment, and what they ask and hear becomes a history; where
-no order explains it, a timeline."""
+"""A round of concurrent calls: clients start at one moment, and their calls and answers become a
+history; if no order explains the history, a timeline is printed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eventonce.testing.linearizability import Answer, Operation, Violation, viol
 from eventonce.types import Action, Claim, Settlement, Verdict
 
 LEAD: Final = 0.001
-"""Seconds until all clients were told what to do at one moment."""
+"""Seconds for telling all clients their turn, before its moment."""
 PROBES: Final = 3
-"""Grants from which a client learns the store's time: the quickest of them tells it best."""
+"""Grants from which a client learns the store's time: the fastest is the most exact."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -33,11 +33,11 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> int:
-        """The instant at which the lease ends, by the store's clock: a token is its grant's."""
+        """The end of the lease by the store's clock; the token has the instant of the grant."""
         return self.verdict.token // 1_000 + self.claim.lease
 
     def settled(self, action: Action) -> Settlement:
-        """The settlement of this run; its result names its token."""
+        """Return the settlement of this run; its result names its token."""
         token = self.verdict.token
         return Settlement(
             self.claim, token, action, b"%d" % token if action == "complete" else None
@@ -48,7 +48,7 @@ Calls = Mapping[Client, Sequence[Call]]
 
 
 class Recorder:
-    """One round: its clients, the history they make, and the runs they were granted."""
+    """One round: its clients, their history, and the runs that were granted to them."""
 
     def __init__(
         self,
@@ -60,26 +60,26 @@ class Recorder:
     ) -> None:
         self.clients = clients
         self.served = served
-        """Whether a server tells the time and keeps the locks."""
+        """Whether a server gives the time and holds the locks."""
         self.transactional = transactional
         self.chance = chance
         self.history = OperationHistory()
         self.runs: list[Run] = []
         self.off: dict[Client, tuple[int, int]] = {}
-        """Milliseconds, at least and at most, by which the store's clock is ahead of ours, as each
-        client sees it."""
+        """The least and the most milliseconds by which the store's clock is ahead of ours, for each
+        client."""
 
     def play(
         self, calls: Calls, moment: float = 0.0, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Let these clients make these calls, all from one moment on, and record what comes."""
+        """Let these clients make these calls, all from one moment on, and record the replies."""
         begun = self.begin(calls, moment)
         if meanwhile is not None:
             meanwhile()
         self.gather(calls, begun)
 
     def begin(self, calls: Calls, moment: float = 0.0) -> tuple[int, int]:
-        """Tell these clients what to do; answers when that was."""
+        """Start the calls of these clients; return the time before the start."""
         moment = max(moment, time.monotonic() + LEAD)
         begun = wall_clock(), time.monotonic_ns()
         for client, turn in calls.items():
@@ -87,7 +87,7 @@ class Recorder:
         return begun
 
     def gather(self, calls: Calls, begun: tuple[int, int]) -> None:
-        """Wait for these clients, and record what they say."""
+        """Wait for these clients, and record their replies."""
         for client, turn in calls.items():
             replies: list[Reply | None] = [*client.replies()]
             replies += [None] * (len(turn) - len(replies))
@@ -99,22 +99,22 @@ class Recorder:
         self.play({client: calls})
 
     def together(self, clients: Sequence[Client], call: Callable[[], Call]) -> None:
-        """Let these clients make such a call each, at one moment."""
+        """Let each of these clients make such a call, at one moment."""
         self.play({client: [call()] for client in clients})
 
     def over(self, runs: Sequence[Run]) -> None:
-        """Wait until the leases of these runs are over by the store's clock."""
+        """Wait until the leases of these runs have ended by the store's clock."""
         until = max((run.until for run in runs), default=0) - self.ahead
         while (left := until - wall_clock()) >= 0:
             time.sleep((left + 1) / SECOND)
 
     @property
     def ahead(self) -> int:
-        """Milliseconds by which the store's clock is surely ahead of ours, or less."""
+        """The least milliseconds by which the store's clock is ahead of ours."""
         return min(low for low, _ in self.off.values())
 
     def granted(self, client: Client | None, keys: Sequence[bytes]) -> list[Run]:
-        """The latest run of each of these keys, of this client or of anyone."""
+        """Return the latest run of each of these keys, of this client or of anyone."""
         latest: dict[bytes, Run] = {}
         for run in self.runs:
             if run.claim.key in keys and client in (None, run.client):
@@ -124,8 +124,8 @@ class Recorder:
         return list(latest.values())
 
     def read_clocks(self) -> None:
-        """Learn how far the store's clock is from ours: each grant tells its instant."""
-        # Two clocks always differ by parts of milliseconds.
+        """Learn how far the store's clock is from ours: each grant has its instant."""
+        # Two clocks always differ by fractions of a millisecond.
         slack = int(self.served)
         for client in self.clients:
             claims = [fact(key) for key in new_keys(PROBES)]
@@ -165,15 +165,14 @@ class Recorder:
 
 
 COLUMNS: Final = 40
-"""Characters of a timeline between the first call and the last return."""
+"""The characters of a timeline between the first call and the last return."""
 
 EVENTS: Final = frozenset(("busy", "completed", "duplicate", "fenced", "open", "takeover"))
-"""The events that every history must have seen: a history in which nothing went wrong proves
-nothing."""
+"""The events that every history must contain: a history without conflicts proves nothing."""
 
 
 class OperationHistory:
-    """Operations on many keys, as they were recorded."""
+    """The recorded operations on many keys."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, list[Operation]] = defaultdict(list)
@@ -184,7 +183,7 @@ class OperationHistory:
 
     @property
     def reached(self) -> set[str]:
-        """Which of `EVENTS` the clients were told of, or met."""
+        """The `EVENTS` that occurred in this history."""
         return {name for operations in self.keys.values() for it in operations for name in _of(it)}
 
     def check(self) -> None:
@@ -204,11 +203,11 @@ def _of(it: Operation) -> set[str]:
 
 
 def timeline(found: Violation) -> str:
-    """The operations of one key, a line each, in the order of their calls.
+    """Return the operations of one key, a line each, in the order of their calls.
 
     Times are milliseconds since the first call; instants and tokens count from the earliest
-    instant. The numbers are the places in the longest order that the law explains; those
-    that could have come next are followed by what the law says to them.
+    instant. The numbers are the places in the longest order that the law explains; operations
+    that could have come next are followed by the answers of the law.
     """
     operations = found.operations
     start = min(it.called for it in operations)

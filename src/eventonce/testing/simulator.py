@@ -2,7 +2,7 @@
 reorderings and clock jumps, over the real engine and a real store.
 
 `simulate(seed)` raises `Violation` with the whole schedule if a promise is broken;
-`python -m eventonce.testing.simulator SEED` plays one seed again and prints it.
+`python -m eventonce.testing.simulator SEED` plays one seed again and prints its schedule.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from eventonce.types import (
 
 LEASE: Final = 10_000
 STEPS: Final = 400
-"""Steps of trouble before the calm in which everything must come to rest."""
+"""Steps with faults, before the steps without faults in which all work must end."""
 
 CALM: Final = 4_000
-"""Steps of calm within which it must: many times what a schedule of this size needs."""
+"""The most steps without faults: many times what a schedule of this size needs."""
 
 RULES: Final = (
     Rule(name="fact", match="fact", key=["detail.call"], lease=LEASE / 1000, attempts=4),
@@ -65,17 +65,17 @@ class Violation(AssertionError):
 
 @dataclass
 class Sink:
-    """The target of the handlers' effects; it honours tokens, as the docs ask a sink of states
-    to."""
+    """The target of the handlers' effects; it checks tokens, as the docs ask of a sink of
+    states."""
 
     effects: Counter[str] = field(default_factory=Counter)
     tokens: dict[bytes, int] = field(default_factory=dict)
     shown: dict[bytes, Claim] = field(default_factory=dict)
-    """The version of each subject that is seen now."""
+    """The current version of each subject."""
     backwards: list[str] = field(default_factory=list)
 
     def take(self, job: Job) -> None:
-        """Let the job's effect happen, unless a run with a higher token was here before."""
+        """Apply the effect of the job, unless a run with a higher token came before."""
         order = job.claim.order
         if order is None:
             self.effects[job.effect_id] += 1
@@ -98,7 +98,7 @@ class Worker:
     deliveries: list[bytes]
     processing: Generator[None, None, list[Outcome]] = field(init=False)
     runs: Sequence[Run] = ()
-    """The runs whose handlers run, and whose leases are renewed."""
+    """The runs whose handlers are running, and whose leases are renewed."""
 
 
 def _handler(_: Job) -> None:
@@ -144,7 +144,7 @@ class Simulation:
         )
 
     def trouble(self, chance: float) -> bool:
-        """Whether something goes wrong now; in the calm nothing does."""
+        """Return whether a fault happens now; never in the calm steps."""
         return not self._calm and self._random.random() < chance
 
     def note(self, worker: Worker, what: str) -> None:
@@ -152,13 +152,13 @@ class Simulation:
         self.trace.append(f"{self.clock.now - START:>8} {worker.name}: {what}")
 
     def granted(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
-        """No run is granted of what was completed before."""
+        """Check that nothing that was completed before is granted."""
         for claim, verdict in zip(claims, verdicts, strict=True):
             if verdict.kind == "run" and effect_id(claim) in self._settled:
                 self._broken(f"{effect_id(claim)} was granted again after it was completed")
 
     def settled(self, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
-        """One run at most completes a fact or a version."""
+        """Check that at most one run completes a fact or a version."""
         for one, kept in zip(settlements, answers, strict=True):
             if one.action == "complete" and kept == "kept":
                 name = effect_id(one.claim)
@@ -166,7 +166,7 @@ class Simulation:
                     self._broken(f"{name} was completed by two runs")
 
     def play(self) -> None:
-        """Trouble, then calm; then every promise must hold."""
+        """Play the steps with faults, then those without; then check every promise."""
         events = [*self._facts, *self._states]
         for event in events:
             for _ in range(self._random.choice((1, 1, 2, 3))):
@@ -227,7 +227,7 @@ class Simulation:
         self.note(worker, "takes " + ", ".join(_name(event) for event in deliveries))
 
     def _driven(self, worker: Worker, batch: Batch) -> Generator[None, None, list[Outcome]]:
-        """The batch, with a place to be interrupted before and after everything it asks for."""
+        """Run the batch, with a possible interruption before and after every request."""
         steps = batch.steps()
         answer: Any = None
         error: StoreUnavailable | None = None
@@ -251,7 +251,7 @@ class Simulation:
                 case Keep():
                     self.store.put_letters(request.letters)
                 case Enter():
-                    # Each worker is a process of its own, and runs one batch at a time.
+                    # Each worker is a separate process, and runs one batch at a time.
                     answer = request.alone
                 case Wait():
                     answer = self.trouble(0.3)
@@ -262,7 +262,7 @@ class Simulation:
     ) -> Generator[None, None, list[Verdict]]:
         answer = self.store.claim(claims)
         if self.trouble(0.05):
-            self.note(worker, "reply to claim lost, asked again")
+            self.note(worker, "reply to claim lost, claimed again")
             yield
             answer = self.store.claim(claims)
         self.granted(claims, answer)
@@ -274,7 +274,7 @@ class Simulation:
         answer = self.store.settle(settlements)
         self.settled(settlements, answer)
         if self.trouble(0.05):
-            self.note(worker, "reply to settle lost, told again")
+            self.note(worker, "reply to settle lost, settled again")
             yield
             answer = self.store.settle(settlements)
         if self.trouble(0.03):
@@ -293,7 +293,7 @@ class Simulation:
             yield
             finish(run, "ran")
             if self.trouble(0.2):
-                # The gate's timer settles it, while the others still run.
+                # The gate's timer settles this run while the others still run.
                 (run.kept,) = yield from self._settled_early(worker, run)
         worker.runs = ()
 
@@ -316,7 +316,7 @@ class Simulation:
     def _answered(self, worker: Worker, event: bytes, outcome: Outcome) -> None:
         self.note(worker, f"{_name(event)} {outcome.status}: {outcome.reason}")
         if not outcome.ack or self.trouble(0.1):
-            # Not acknowledged, or the acknowledgement was lost: it comes again.
+            # Not acknowledged, or the acknowledgement was lost: the event comes again.
             later = max(outcome.retry_at or 0, self.clock.now) + self._random.randrange(1_000)
             self._queue.append((later, event))
         if outcome.ack:
@@ -337,7 +337,7 @@ class Simulation:
     def _check(self, events: Sequence[bytes]) -> None:
         letters = {letter.id for letter in self.store.letters()}
         if self._queue or self._workers:
-            self._broken("not everything came to rest")
+            self._broken("some events never came to an end")
         for event in events:
             if not self._outcomes.get(event):
                 self._broken(f"{_name(event)} was never acknowledged")
@@ -347,13 +347,13 @@ class Simulation:
             if len(done) > 1:
                 self._broken(f"{_name(fact)} was settled {len(done)} times")
             if not self.sink.effects[name] and name not in letters:
-                self._broken(f"{_name(fact)} is lost: no effect and no letter")
+                self._broken(f"{_name(fact)} is lost: no effect and no dead letter")
         for line in self.sink.backwards:
             self._broken(f"a subject went backwards: {line}")
         self._check_newest(letters)
 
     def _check_newest(self, letters: set[str]) -> None:
-        """The newest state is what the sink shows, unless its version is a letter."""
+        """Check that the sink shows the newest state, unless its version is a dead letter."""
         claims = [self._rules.plan(envelope.read(event), 1)[1] for event in self._states]
         for key in {claim.key for claim in claims}:
             newest = max(claim.order or 0 for claim in claims if claim.key == key)
@@ -380,7 +380,7 @@ def _name(event: bytes) -> str:
 
 
 def simulate(seed: int, open_store: Callable[[ManualClock], Any] = _memory) -> Simulation:
-    """Play the schedule of this seed; `Violation` if it breaks a promise."""
+    """Play the schedule of this seed; raise `Violation` if it breaks a promise."""
     simulation = Simulation(seed, open_store)
     simulation.play()
     return simulation

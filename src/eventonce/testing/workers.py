@@ -1,4 +1,4 @@
-"""Workers for the contract suite: threads and processes let go at once, and processes to kill."""
+"""Workers for the contract suite: threads and processes that start at once, and can be killed."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 HANG_TIMEOUT: Final = 300.0
-"""Seconds until a worker that says nothing counts as hung; a new one first imports itself, and
-eight of them at once take a minute to do so on a machine that is slow or busy."""
+"""Seconds until a silent worker counts as hung; a new one first imports its modules, and eight of
+them at once take a minute on a slow or busy machine."""
 
 SWITCH: Final = 1e-5
-"""Seconds between thread switches in a race: a check and its write are then often torn apart."""
+"""Seconds between thread switches in a race: a switch then often falls between check and write."""
 
 
 THREADS_OF: Final = Path("/proc/self/task")
-"""Where Linux lists the threads of a process, and says which of them stand still."""
+"""Where Linux lists the threads of a process, and their states."""
 
 
 TICK: Final = 0.001
-"""Seconds; longer than a call to a local store takes."""
+"""Seconds of a tick; longer than a call to a local store."""
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One worker's work: these keys, in an order of its own, from this instant on."""
+    """The task of one worker: these keys, in its own order, from this instant on."""
 
     seed: int
     keys: tuple[bytes, ...]
@@ -57,7 +57,7 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> list[tuple[Claim, Verdict]]:
-        """The asks that were granted."""
+        """The claims that were granted."""
         return [(claim, verdict) for claim, verdict in self.asked if verdict.kind == "run"]
 
     @property
@@ -71,9 +71,9 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def ticks() -> Iterator[int]:
-    """Moments a millisecond apart, the same for all workers of a machine, counted by its clock.
+    """Yield moments a millisecond apart, the same for all workers of a machine, by its clock.
 
-    Without them each worker would be done before the next one is awake.
+    Without them each worker would finish before the next one starts.
     """
     while True:
         time.sleep(TICK - time.monotonic() % TICK)
@@ -81,27 +81,27 @@ def ticks() -> Iterator[int]:
 
 
 Work = Callable[[Store, Task], Iterator[Log]]
-"""Yields its log piece by piece: of a worker that is killed we know what it had said."""
+"""A function that yields its log piece by piece: after a kill, the pieces so far are known."""
 
 Runner = Callable[[StoreFactory, Work, Sequence[Task]], Log]
-"""Does each task with a handle of its own, all at the same moment; answers with one log of all."""
+"""A function that does each task with its own handle, all at once, and returns one log of all."""
 
 
 def threads(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
-    """Runs the tasks in threads in this process."""
+    """Run the tasks in threads of this process."""
     with ExitStack() as handles:
         stores = [handles.enter_context(opened(factory)) for _ in tasks]
         return _in_threads(work, stores, tasks)
 
 
 def threads_on_one_handle(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
-    """Runs the tasks in threads that share a handle."""
+    """Run the tasks in threads that share a handle."""
     with opened(factory) as store:
         return _in_threads(work, [store] * len(tasks), tasks)
 
 
 def processes(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
-    """Runs the tasks in processes."""
+    """Run the tasks in processes."""
     workers: list[Worker] = []
     try:
         workers.extend(start(factory, work, task) for task in tasks)
@@ -116,7 +116,7 @@ def processes(factory: StoreFactory, work: Work, tasks: Sequence[Task]) -> Log:
 
 
 def one_log(logs: Iterable[Log]) -> Log:
-    """All of these as one."""
+    """Return these logs as one."""
     logs = list(logs)
     return Log(
         tuple(line for log in logs for line in log.asked),
@@ -141,31 +141,31 @@ def _in_threads(work: Work, stores: Sequence[Store], tasks: Sequence[Task]) -> L
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A process with a handle of its own and one task to do."""
+    """A process with its own handle and one task."""
 
     process: BaseProcess
     pipe: Connection
 
     def ready(self) -> None:
-        """Wait until it has opened the store."""
+        """Wait until the worker has opened the store."""
         self.hear()
 
     def go(self) -> None:
-        """Let it begin."""
+        """Let the worker begin."""
         self.pipe.send(None)
 
     def said(self) -> Iterator[Log]:
-        """The logs of the worker, one by one, until it has done its task."""
+        """Yield the logs of the worker until its task is done."""
         while (piece := self.hear()) is not None:
             yield piece
 
     def kill(self) -> None:
-        """End it as a power cut would: no cleaning up, no goodbye."""
+        """End the worker like a power cut, without any cleanup."""
         self.process.kill()
         self.process.join(HANG_TIMEOUT)
 
     def pause(self) -> None:
-        """Pause it, wherever it is, and wait until it stands still."""
+        """Pause the worker, and wait until it has stopped."""
         pid = self._signal(signal.SIGSTOP)
         if not THREADS_OF.exists():
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -184,7 +184,7 @@ class Worker(msgspec.Struct, frozen=True):
         return pid
 
     def unread(self) -> Iterator[Log]:
-        """Of a worker that was killed: what it had said and nobody had heard."""
+        """Yield the logs of a killed worker that were not read yet."""
         try:
             while self.pipe.poll():
                 piece = self.pipe.recv()
@@ -194,8 +194,8 @@ class Worker(msgspec.Struct, frozen=True):
             return
 
     def hear(self) -> Any:
-        """The next message of the worker: None when it is ready, and when it has done; EOFError if
-        it died."""
+        """Return the next message of the worker: None when it is ready, and when it is done;
+        EOFError if it died."""
         assert self.pipe.poll(HANG_TIMEOUT), "a worker hangs"
         said = self.pipe.recv()
         assert not isinstance(said, str), f"a worker failed:\n{said}"
@@ -203,24 +203,24 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 def _states(pid: int) -> Iterator[str]:
-    """The state of each thread of this process, as one letter."""
+    """Yield the state of each thread of this process, as one letter."""
     for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):
             yield thread.read_text().rpartition(")")[2].split()[0]
 
 
 def start(factory: StoreFactory, work: Work, task: Task) -> Worker:
-    """Start a worker in a new process; it opens its handle and waits to be let go."""
+    """Start a worker in a new process; it opens its handle and waits for `go`."""
     return spawn(factory, _work, work, task)
 
 
 def spawn(factory: StoreFactory, target: Callable[..., None], *args: object) -> Worker:
-    """Start this function in a new process; its end of a pipe and the factory come first."""
+    """Start this function in a new process; its arguments begin with a pipe and the factory."""
     if not factory.processes:
-        raise SkipTest("the store lives and dies with this process")
-    # Never forked from this process: a fork would hand the worker a copy of handles that are open
-    # here. On Linux it is forked from a server that opens nothing and has imported what this
-    # process has of eventonce and its drivers, since most of a new process' time is imports.
+        raise SkipTest("the store exists only in this process")
+    # Never forked from this process: a fork would copy the handles that are open here. On Linux it
+    # is forked from a server that opens nothing and has already imported the same modules of
+    # eventonce and its drivers, because a new process spends most of its time on imports.
     context: ForkServerContext | SpawnContext = (
         get_context("forkserver") if THREADS_OF.exists() else get_context("spawn")
     )
@@ -236,20 +236,20 @@ def spawn(factory: StoreFactory, target: Callable[..., None], *args: object) -> 
 def _begin(
     environment: dict[str, str], target: Callable[..., None], pipe: Connection, *args: object
 ) -> None:
-    """In the new process, whose server began with the environment of an earlier time."""
+    """Run the target in the new process; the environment of its fork server may be outdated."""
     os.environ.clear()
     os.environ.update(environment)
     try:
         target(pipe, *args)
     except EOFError:
         return
-    except Exception:  # noqa: BLE001  whatever went wrong is told to the one who waits
+    except Exception:  # noqa: BLE001  every error is sent to the waiting process
         pipe.send(traceback.format_exc())
 
 
 @contextmanager
 def worker_to_kill(factory: StoreFactory, work: Work, task: Task) -> Iterator[Worker]:
-    """A worker that has begun, and will not survive this block."""
+    """Start a worker, and kill it at the end of the block."""
     worker = start(factory, work, task)
     try:
         worker.ready()
@@ -260,7 +260,7 @@ def worker_to_kill(factory: StoreFactory, work: Work, task: Task) -> Iterator[Wo
 
 
 def _work(pipe: Connection, factory: StoreFactory, work: Work, task: Task) -> None:
-    """In the new process."""
+    """Do the task in the new process."""
     with opened(factory) as store:
         pipe.send(None)
         pipe.recv()

@@ -1,4 +1,4 @@
-"""The cases that every store plays, one sentence a function; `contract` gathers them."""
+"""The cases of every store, one sentence a function; `contract` collects them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pkgutil import iter_modules
 
 if "pytest" in sys.modules:
-    # Its assertions then say what they compared. A spawned worker does without both.
+    # pytest then explains their assertions. A spawned worker needs neither.
     import pytest
 
     pytest.register_assert_rewrite(*(f"{__name__}.{it.name}" for it in iter_modules(__path__)))

@@ -1,5 +1,5 @@
-"""Away from the hot path: records shown, forgotten, swept and counted; letters each kept once,
-whole, and read oldest first; names of consumers."""
+"""The functions beside claim and settle: records shown, forgotten, swept and counted; dead letters
+stored once and complete, and read oldest first; names of consumers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIVE: Final = 30
 
 
 def a_record_is_shown_as_the_law_has_it(factory: StoreFactory) -> None:
-    """Before its claim there is none; a peek makes none."""
+    """Before its claim there is no record; a peek makes none."""
     with opened(factory) as store:
         admin = admin_of(store)
         (key,) = new_keys(1)
@@ -52,7 +52,7 @@ def a_record_is_shown_as_the_law_has_it(factory: StoreFactory) -> None:
 
 
 def an_expired_record_is_not_shown(factory: StoreFactory) -> None:
-    """By the store's own clock, swept or not: this one expired in 2001."""
+    """By the store's own clock, swept or not: this record expired in 2001."""
     with opened(factory) as store:
         (key,) = new_keys(1)
         claim = fact(key, remember=SECOND)
@@ -63,7 +63,7 @@ def an_expired_record_is_not_shown(factory: StoreFactory) -> None:
 
 
 def a_forgotten_key_is_new_again(factory: StoreFactory) -> None:
-    """A key is forgotten whatever its record holds; the answer counts the records."""
+    """A key is forgotten whatever its record holds; the answer is the number of records."""
     with opened(factory) as store:
         admin = admin_of(store)
         held, done, kept = keys = new_keys(3)
@@ -114,9 +114,9 @@ def a_result_is_cleared_and_its_record_stays(factory: StoreFactory) -> None:
 
 
 def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> None:
-    """A step looks at no more than it was told to; some steps later all that expired is gone."""
+    """A step checks no more records than its limit; after some steps all expired ones are gone."""
     if not factory.sweeps:
-        raise SkipTest("the server drops what expired")
+        raise SkipTest("the server deletes expired records")
     with opened(factory) as store:
         admin = admin_of(store)
         later = EPOCH + SECOND
@@ -125,7 +125,7 @@ def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> Non
         _complete(store, [fact(key, remember=2 * SECOND) for key in live[::2]])
         store.claim([fact(key) for key in live[1::2]], now=EPOCH)
         _complete(store, [fact(key, remember=SECOND) for key in expired])
-        # One round may have begun before these were there; the next one meets them all.
+        # One round may have begun before these records existed; the next one finds them all.
         steps = 2 * ((there + EXPIRED + LIVE) // STEP + 2)
         swept = [admin.sweep(STEP, now=later) for _ in range(steps)]
         assert all(0 <= step <= STEP for step in swept)
@@ -135,7 +135,7 @@ def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> Non
 
 
 def stats_count_records_and_letters(factory: StoreFactory) -> None:
-    """Exactly where the store can, and never below zero."""
+    """The count is exact if the store can do so, and never below zero."""
     with opened(factory) as store:
         admin = admin_of(store)
         before = admin.stats()
@@ -160,7 +160,7 @@ def _complete(store: Store, claims: list[Claim]) -> None:
 
 
 def names_are_kept_once_beside_the_records(factory: StoreFactory) -> None:
-    """In every handle, and for good: they are no records, and no sweep drops them."""
+    """In every handle, and for ever: names are not records, and no sweep deletes them."""
     name = new_consumer()
     names = [name, f"{name} 'é\N{ALARM CLOCK}%", name[:-1]]
     with opened(factory) as store:
@@ -178,7 +178,7 @@ def names_are_kept_once_beside_the_records(factory: StoreFactory) -> None:
 
 
 def names_that_are_added_at_the_same_moment_are_all_kept(factory: StoreFactory) -> None:
-    """By handles of their own, as many processes begin at once."""
+    """Each by its own handle, like many processes that start at once."""
     names = [new_consumer() for _ in range(8)]
     together = Barrier(len(names))
 
@@ -202,11 +202,11 @@ def _with_names(store: Store) -> StoreNames:
 
 
 MANY: Final = 1_200
-"""A number of dead letters greater than a store reads at once."""
+"""More dead letters than a store reads at once."""
 
 
 def a_letter_comes_back_whole(factory: StoreFactory) -> None:
-    """Every field, to the byte and the accent."""
+    """Every field, with all bytes and accents."""
     with opened(factory) as store:
         admin = admin_of(store)
         (key,) = new_keys(1)
@@ -231,7 +231,7 @@ def a_letter_comes_back_whole(factory: StoreFactory) -> None:
 
 
 def a_letter_put_twice_is_one_letter(factory: StoreFactory) -> None:
-    """Within a call and across calls the first one stays as it is."""
+    """Within a call and across calls the first dead letter is not changed."""
     with opened(factory) as store:
         admin = admin_of(store)
         (letter,) = new_letters(1)
@@ -243,7 +243,7 @@ def a_letter_put_twice_is_one_letter(factory: StoreFactory) -> None:
 
 
 def letters_are_read_oldest_first(factory: StoreFactory) -> None:
-    """By the instant they carry, whatever order they were put in; all of them, or a few."""
+    """By their instants, whatever the order of their calls; all of them, or a few."""
     with opened(factory) as store:
         admin = admin_of(store)
         letters = new_letters(MANY)
@@ -258,7 +258,7 @@ def letters_are_read_oldest_first(factory: StoreFactory) -> None:
 
 
 def each_consumer_has_its_own_letters(factory: StoreFactory) -> None:
-    """One consumer's name is not another's because it begins alike or reads as a pattern."""
+    """A consumer is found by its exact name: not by a prefix, and not by a pattern."""
     with opened(factory) as store:
         admin = admin_of(store)
         (letter,) = new_letters(1)
@@ -276,7 +276,7 @@ def each_consumer_has_its_own_letters(factory: StoreFactory) -> None:
 
 
 def letters_may_be_dropped_while_they_are_read(factory: StoreFactory) -> None:
-    """As a redrive does: each is met once, though the store empties under the reader."""
+    """As in a redrive: each is read once, although they are dropped meanwhile."""
     with opened(factory) as store:
         admin = admin_of(store)
         letters = new_letters(MANY)
@@ -291,7 +291,7 @@ def letters_may_be_dropped_while_they_are_read(factory: StoreFactory) -> None:
 
 
 def a_dropped_letter_is_gone(factory: StoreFactory) -> None:
-    """And the answer says how many there were; one that comes again is put again."""
+    """The answer is the number that existed; a dropped dead letter can be stored again."""
     with opened(factory) as store:
         admin = admin_of(store)
         first, second, third = letters = new_letters(3)
@@ -306,7 +306,7 @@ def a_dropped_letter_is_gone(factory: StoreFactory) -> None:
 
 
 def a_letter_that_was_kept_anew_is_not_dropped_for_its_age(factory: StoreFactory) -> None:
-    """A redrive keeps it again under the same id, at a later instant."""
+    """A redrive stores it again under the same id, with a later instant."""
     with opened(factory) as store:
         admin = admin_of(store)
         old, renewed, young = letters = new_letters(3)
@@ -320,7 +320,7 @@ def a_letter_that_was_kept_anew_is_not_dropped_for_its_age(factory: StoreFactory
 
 
 def a_letter_outlives_its_handle(factory: StoreFactory) -> None:
-    """A dead letter is in the store, and not in the handle that put it."""
+    """A dead letter is in the store, not in the handle that stored it."""
     letters = new_letters(3)
     with opened(factory) as store:
         admin_of(store).put_letters(letters)

@@ -1,4 +1,4 @@
-"""The two verbs as calls: their order, their size, what their bytes may be."""
+"""The two verbs as calls: their order, their size, and any bytes in them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Settlement
 
 MANY: Final = 1_000
-"""Claims in one call: what the command line reads at once."""
+"""Claims in one call: as many as the command line reads at once."""
 
 
 def an_empty_batch_has_no_answers(factory: StoreFactory) -> None:
-    """Nothing asked, nothing answered, nothing raised."""
+    """An empty call returns nothing and raises nothing."""
     with opened(factory) as store:
         assert store.claim([], now=EPOCH) == []
         assert store.settle([], now=EPOCH) == []
@@ -71,7 +71,7 @@ def a_thousand_claims_fit_in_one_call(factory: StoreFactory) -> None:
 
 
 def any_sixteen_bytes_are_a_key(factory: StoreFactory) -> None:
-    """Zero bytes, signs and line ends too; keys that differ in one of them are two keys."""
+    """Zero bytes, signs and line ends too; keys that differ in one byte are two keys."""
     telling = (b"\x00", b" ", b"%", b"\n", b"'", b"\x7f", b"\x80", b"\xff")
     with opened(factory) as store:
         (middle,) = new_keys(1)
@@ -99,7 +99,7 @@ def a_result_comes_back_as_it_was_given(factory: StoreFactory) -> None:
 
 
 def one_bad_claim_does_not_spoil_its_batch(factory: StoreFactory) -> None:
-    """An order no store can hold is that claim's error, or is held after all; the others run."""
+    """An order that no store can hold is the error of that claim, or is held; the others run."""
     with opened(factory) as store:
         first, bad, last = new_keys(3)
         claims = [fact(first), version(bad, 2**70), version(last, 1)]
@@ -112,7 +112,7 @@ def one_bad_claim_does_not_spoil_its_batch(factory: StoreFactory) -> None:
 
 
 def without_an_instant_the_stores_clock_decides(factory: StoreFactory) -> None:
-    """Milliseconds since the epoch; within the hour of ours, for no machine here is further off."""
+    """Milliseconds since the epoch; within an hour of our clock."""
     with opened(factory) as store:
         (key,) = new_keys(1)
         claim = fact(key, lease=DAY)

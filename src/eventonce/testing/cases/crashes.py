@@ -1,9 +1,9 @@
-"""A worker is gone at the worst moment, or its clock is hours off, and the next one finds the store
-in order: leases go by the store's time, safety by tokens.
+"""A worker dies at the worst moment, or its clock is hours off, and the next worker finds the store
+in order: leases end by the store's time, and tokens keep runs apart.
 
-A store with a server is asked the time by its server, and a worker's clock is nothing to it. An
-embedded store has no other clock than the machine's, which all its workers share; should that
-clock jump, a lease may end early, and the token then keeps the two runs apart.
+A store with a server uses the clock of its server, and no worker's clock. An embedded store has
+only the clock of the machine, which all its workers share; if that clock jumps, a lease may end
+early, and the token then keeps the two runs apart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from eventonce.types import Claim, Settlement, Verdict
 
 KILLS: Final = 3
 BATCH: Final = 200
-"""Runs settled in one call by the worker that is killed: enough that a kill falls into the call."""
+"""Runs settled in one call by the worker that is killed: so many that a kill falls into the
+call."""
 
 
 def a_worker_killed_after_its_claim_is_taken_over(factory: StoreFactory) -> None:
@@ -50,7 +51,7 @@ def a_worker_killed_after_its_claim_is_taken_over(factory: StoreFactory) -> None
 def a_worker_killed_after_its_effect_is_not_followed_by_an_older_version(
     factory: StoreFactory,
 ) -> None:
-    """Version 3 may be applied, so 2 may not be: it waits, and 3 has the second attempt."""
+    """Version 3 may be applied, so 2 must not be: it waits, and 3 has the second attempt."""
     keys = new_keys(1)
     with worker_to_kill(factory, partial(_claim_and_hang, order=3), Task(0, keys, EPOCH)) as worker:
         next(worker.said())
@@ -68,14 +69,14 @@ def a_worker_killed_after_its_effect_is_not_followed_by_an_older_version(
 
 
 def a_worker_killed_at_any_moment_leaves_nothing_half_done(factory: StoreFactory) -> None:
-    """Every settlement that the worker was told is kept stays kept; the keys that it held are held,
-    and then taken over; no more."""
+    """Every settlement that the worker saw kept stays kept; the keys that it held are held, and
+    then taken over; nothing else changes."""
     chance = random.Random(1)
     for kill in range(KILLS):
         keys = new_keys(5 * BATCH)
         with worker_to_kill(factory, _work_without_end, Task(kill, keys, EPOCH)) as worker:
             said = worker.said()
-            # The first claim and its settlement at least, or there would be nothing to look for.
+            # At least the first claim and its settlement, so that there is something to check.
             heard = [next(said) for _ in range(chance.randint(2, 5))]
             time.sleep(chance.random() * 0.02)
         _inspect(factory, keys, one_log([*heard, *worker.unread()]))
@@ -94,7 +95,7 @@ def _inspect(factory: StoreFactory, keys: tuple[bytes, ...], log: Log) -> None:
             assert verdicts[claim.key].kind != "run", "a grant that was given is gone"
         left = [key for key in keys if verdicts[key].kind != "duplicate"]
         claims = [fact(key) for key in left]
-        # A call of the dead worker may still reach a server after the look.
+        # A call of the dead worker may still reach a server after this check.
         answers = list(zip(claims, store.claim(claims, now=EPOCH + MINUTE), strict=True))
         assert {verdict.kind for _, verdict in answers} <= {"run", "duplicate"}
         runs = [(claim, run) for claim, run in answers if run.kind == "run"]
@@ -135,12 +136,12 @@ def _hang() -> None:
 
 
 def a_worker_whose_clock_is_ahead_completes_no_others_run(factory: StoreFactory) -> None:
-    """Two hours ahead it sees a lease of one hour end early, if its clock is asked at all."""
+    """Two hours ahead, a worker would see a lease of one hour end early, by its own clock."""
     _two_workers(factory, ahead=2 * HOUR)
 
 
 def a_worker_whose_clock_is_behind_completes_no_others_run(factory: StoreFactory) -> None:
-    """Two hours behind it sees a lease that is live still longer live."""
+    """Two hours behind, a worker would see a live lease last longer, by its own clock."""
     _two_workers(factory, ahead=-2 * HOUR)
 
 
@@ -168,7 +169,7 @@ def _two_workers(factory: StoreFactory, ahead: int) -> None:
 
 @contextmanager
 def machine_clock_off_by(ms: int) -> Iterator[None]:
-    """For whoever asks this process the time."""
+    """Shift the clock of this process."""
     now, now_ns = time.time, time.time_ns
     with (
         patch("time.time", lambda: now() + ms / 1_000),

@@ -1,4 +1,4 @@
-"""Histories: clients call at the same moments, are paused and killed, and the law explains it all.
+"""Histories: clients call at the same moments, are paused and killed, and the law explains all.
 
 Every call is recorded with its times, and every key's operations are then put in an order in which
 the law gives each of the store's answers (`linearizability`). Some scenes name the instant of each
@@ -34,21 +34,22 @@ from eventonce.testing.workers import SWITCH
 from eventonce.types import Action, Claim, Settlement
 
 CLIENTS: Final = 4
-"""Of a round; two of them are killed at its end."""
+"""The clients of a round; two of them are killed at its end."""
 KEYS: Final = 6
 """Keys that the clients of one scene share."""
 VOLLEYS: Final = 5
-"""Times in a scene that all clients call at one moment: with more of them the search for an order
-of a key's operations takes longer, and more keys find more."""
+"""How often in a scene all clients call at one moment: with more, the search for an order of a
+key's operations takes longer; more keys find more."""
 LEASE: Final = 25
-"""Milliseconds, where the store's clock ends it: some calls, so that they meet its end."""
+"""The lease in milliseconds, if the store's clock ends it: a few calls, so that they meet its
+end."""
 BRIEF: Final = 0.25
-"""Seconds for which a transaction keeps a record locked that others wait for."""
+"""Seconds for which a transaction locks a record that others wait for."""
 LONG: Final = 5.0
-"""Likewise, at the most, where others do not wait for ever: a server passes a locked record over
-after a while, and the transaction ends as soon as they have their answers."""
+"""The same, at most, if others do not wait for ever: a server skips a locked record after a while,
+and the transaction ends as soon as they have their answers."""
 ENOUGH: Final = 20
-"""Rounds in which each of `EVENTS` must have been seen; the first one should see them all."""
+"""Rounds in which each of `EVENTS` must occur; the first one should have them all."""
 
 ACTIONS: Final[Sequence[Action]] = (
     *("complete", "complete", "complete"),
@@ -65,16 +66,16 @@ def every_history_of_processes_is_linearizable(factory: StoreFactory) -> None:
 
 
 def every_history_of_threads_is_linearizable(factory: StoreFactory) -> None:
-    """Threads race, on handles of their own and on one that they share; replies are lost."""
+    """Threads race, on their own handles and on a shared one; replies are lost."""
     _play(factory, _threads)
 
 
 Cast = Callable[[StoreFactory, ExitStack], Sequence[Client]]
-"""Starts the clients of a round."""
+"""A function that starts the clients of a round."""
 
 
 def _play(factory: StoreFactory, cast: Cast) -> None:
-    """With `EVENTONCE_HISTORIES` set, that many rounds; `EVENTONCE_SEED` draws others."""
+    """Play as many rounds as `EVENTONCE_HISTORIES` says; `EVENTONCE_SEED` draws others."""
     rounds = int(os.environ.get("EVENTONCE_HISTORIES", "1"))
     seed = int(os.environ.get("EVENTONCE_SEED", "1"))
     reached: set[str] = set()
@@ -126,7 +127,7 @@ def _threads(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
 
 
 def one_instant(recorder: Recorder) -> None:
-    """A run is freed and taken over within a millisecond; whoever had it is refused."""
+    """A run is freed and taken over within a millisecond; its former holder is refused."""
     keys = new_keys(KEYS)
     first, *others = recorder.clients
     recorder.alone(first, _claims(keys, EPOCH))
@@ -144,7 +145,7 @@ def one_instant(recorder: Recorder) -> None:
 
 
 def races_at_given_instants(recorder: Recorder) -> None:
-    """Every client has a clock of its own, and all that a claim can say is said."""
+    """Every client has its own clock, and claims use all fields."""
     now, keys = EPOCH, new_keys(KEYS)
     for _ in range(VOLLEYS):
         now += recorder.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
@@ -153,14 +154,14 @@ def races_at_given_instants(recorder: Recorder) -> None:
 
 
 def races(recorder: Recorder) -> None:
-    """The store's clock decides, and leases end while the calls are under way."""
+    """The store's clock decides, and leases end while calls are in flight."""
     keys = new_keys(KEYS)
     for _ in range(VOLLEYS):
         turns = {client: _turn(recorder, client, keys, None) for client in recorder.clients}
         held = recorder.granted(None, keys)
         moment = 0.0
         if held and recorder.chance.random() < 0.7:
-            # As the lease of one of them ends, by the clock that ends it.
+            # At the end of one of their leases, by the clock that ends it.
             until = recorder.chance.choice(held).until - recorder.ahead
             late = recorder.chance.choice((-0.3, 0.0, 0.3))
             moment = time.monotonic() + (until - wall_clock() + late) / SECOND
@@ -168,8 +169,8 @@ def races(recorder: Recorder) -> None:
 
 
 def a_paused_client(recorder: Recorder) -> None:
-    """A client that stands still between its calls, and once in the middle of them, until others
-    took over."""
+    """A client is paused between its calls, and once in the middle of them, until others took
+    over."""
     keys, more = new_keys(KEYS), new_keys(KEYS)
     first, *others = recorder.clients
     recorder.alone(first, _claims(keys), _claims(more))
@@ -185,7 +186,7 @@ def a_paused_client(recorder: Recorder) -> None:
     def pause() -> None:
         time.sleep(LEAD + recorder.chance.random() * 2 * LEAD)
         with _paused(first):
-            # Not until the others have done: an embedded store may be locked as long.
+            # Not until the others are done: an embedded store may be locked as long.
             time.sleep(2 * LEASE / SECOND)
 
     claimed = _claims(keys), _settles(late, "complete"), _claims(more)
@@ -196,7 +197,7 @@ def a_paused_client(recorder: Recorder) -> None:
 
 @contextmanager
 def _paused(client: Client) -> Iterator[None]:
-    """A thread is not paused; it has nothing to do meanwhile, or goes on."""
+    """Pause a process; a thread is not paused."""
     if isinstance(client, ProcessClient):
         client.worker.pause()
     try:
@@ -207,8 +208,8 @@ def _paused(client: Client) -> Iterator[None]:
 
 
 def killed_clients(recorder: Recorder) -> None:
-    """One dies right after a call, with its answer; one at any moment, of its claim or completion.
-    What they were told stays true, and what they were not told happened or did not."""
+    """One client dies after a call, with its answer; one at any moment of its claim or completion.
+    Their answers stay true, and calls without an answer took effect or did not."""
     *rest, lost, killed = recorder.clients
     keys, more = new_keys(KEYS), new_keys(KEYS)
     recorder.alone(lost, _claims(keys), _claims(more))
@@ -235,7 +236,7 @@ def killed_clients(recorder: Recorder) -> None:
 
 
 def long_transactions(recorder: Recorder) -> None:
-    """A commit outlasts its lease: whoever asks meanwhile waits, or is told that it is busy."""
+    """A commit outlasts its lease: other clients wait meanwhile, or get busy."""
     first, second, third, fourth = recorder.clients
     (brief,), (long,), (other,) = new_keys(1), new_keys(1), new_keys(1)
     recorder.alone(first, _claims((brief,)))
@@ -244,13 +245,13 @@ def long_transactions(recorder: Recorder) -> None:
     recorder.alone(third, Call("claim", (fact(other, lease=int(BRIEF * SECOND * 0.8)),)))
     commits = {
         first: [_commit(recorder.granted(first, (brief,)), BRIEF)],
-        # In an embedded store they wait for the whole transaction, whatever it locks.
+        # In an embedded store the others wait for the whole transaction, whatever it locks.
         second: [_commit(recorder.granted(second, (long,)), LONG if recorder.served else BRIEF)],
     }
     begun = recorder.begin(commits)
     for client in commits:
         client.held()
-    # The third asks for what it must wait for together with a lease that ends while it waits.
+    # The third claims a locked key together with a key whose lease ends while it waits.
     recorder.play({third: [_claims((brief, other))], fourth: [_claims((long,))]})
     for client in commits:
         client.release()
@@ -272,7 +273,7 @@ def _settles(runs: Sequence[Run], action: Action, now: int | None = None) -> Cal
 
 
 def _taken_over(recorder: Recorder, keys: Sequence[bytes], held: Sequence[Run]) -> None:
-    """By the others, before and after the leases of the dead are over."""
+    """By the others, before and after the leases of the dead clients end."""
     recorder.together(recorder.clients, lambda: _claims(keys))
     recorder.over(held)
     _completed_by_all(recorder, keys)
@@ -287,7 +288,7 @@ def _completed_by_all(recorder: Recorder, keys: Sequence[bytes], now: int | None
 
 
 def _turn(recorder: Recorder, client: Client, keys: Sequence[bytes], now: int | None) -> list[Call]:
-    """The turn of one client in a volley: it claims some of the keys, and ends some of its runs."""
+    """Return the turn of one client in a volley: it claims some keys, and settles some runs."""
     chance = recorder.chance
     mine = {run.claim.key: run for run in recorder.granted(client, keys)}
     claims: list[Claim] = []
@@ -298,7 +299,7 @@ def _turn(recorder: Recorder, client: Client, keys: Sequence[bytes], now: int | 
         if run and drawn < 0.4:
             ends.append(run.settled(chance.choice(ACTIONS)))
         elif run and drawn < 0.5:
-            claims.append(run.claim)  # Its reply may have been lost: the same ask again.
+            claims.append(run.claim)  # its reply may have been lost: the same claim again
         elif drawn < 0.9:
             claims.append(_claim(chance, key, state=i % 2 == 1, exact=now is not None))
     calls = [Call("claim", tuple(claims), now), Call("settle", tuple(ends), now)]

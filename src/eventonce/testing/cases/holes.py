@@ -1,7 +1,7 @@
-"""Programs that each found a hole once, in a first version of the law or in another library.
+"""Programs that each found a fault once, in a first version of the law or in another library.
 
-They are played against the law like any other; a store that says the law in its own language
-falls into these first.
+They are played against the law like any other program; a store that implements the law in its own
+language most often fails here.
 """
 
 from __future__ import annotations
@@ -258,4 +258,4 @@ HOLES: Final[Mapping[str, Program]] = {
         Ask((*_state(1).claims, *_fact().claims)),
     ],
 }
-"""By the sentence each one checks."""
+"""The programs by the sentence that each one checks."""

@@ -1,4 +1,4 @@
-"""The property test: whatever program is played, the store answers as the law does."""
+"""The property test: for any program, the store answers like the law."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from eventonce.types import MAX_ORDER, Claim
 FACTS: Final = (b"f1", b"f2")
 SUBJECTS: Final = (b"s1", b"s2")
 LEASES: Final = (500, MINUTE, 2 * DAY)
-"""The last is longer than some rules remember."""
+"""Leases; the last is longer than some rules remember."""
 WINDOWS: Final = (10 * DAY, 10 * DAY, MINUTE, 500, 250)
 IDS: Final = (b"here", b"\x00\x00\x00\x00", b"")
 DIGESTS: Final = (b"\x00" * 8, b"\x00" * 8, b"\x00" * 7 + b"\x01", b"\xff" * 16, b"")
-"""Zero bytes and different lengths: a store that joins them must be able to part them again."""
+"""Zero bytes and different lengths: a store that joins them must be able to separate them."""
 TIE: Final = b"tie"
 ORDERS: Final = (0, 1, 2, 3, -1, MAX_ORDER, -MAX_ORDER)
 TIMES: Final = (EPOCH, EPOCH - DAY, 0)
 WAITS: Final = (0, 1, 249, 250, 499, 500, MINUTE, 3 * MINUTE, -1, -5 * MINUTE, DAY, 10 * DAY)
 
 Scene = Callable[[Sequence[Claim]], Iterable[Step]]
-"""Steps about some claims of the deck."""
+"""Steps with some claims of the deck."""
 
 
 def _cards(key: bytes, rule: Claim, events: Iterable[Claim], within: int) -> list[Claim]:
-    """A few events of one key as one rule makes them: copies and versions differ in little."""
+    """Return a few events of one key by one rule: copies and versions that differ little."""
     claims = [
         replace(
             rule,
@@ -63,7 +63,7 @@ def _cards(key: bytes, rule: Claim, events: Iterable[Claim], within: int) -> lis
 
 
 def _relations(claim: Claim) -> Iterator[Claim]:
-    """Versions that tie with this one, or say the same a little later."""
+    """Yield versions that tie with this one, or have the same state a little later."""
     if claim.order is not None:
         yield replace(claim, digest=TIE)
         for later in (499, 500):
@@ -101,7 +101,7 @@ def _program(deck: Iterable[Iterable[Claim]], scenes: Iterable[Scene]) -> Progra
     return [step for scene in scenes for step in scene(cards)]
 
 
-# Every strategy is made once: those made while drawing are checked again with every draw.
+# Every strategy is made once: Hypothesis checks those made while drawing again with every draw.
 _seldom: Final = st.sampled_from((False,) * 9 + (True,))
 _picks: Final = st.integers(0, 15)
 _keys: Final = st.sampled_from(FACTS + SUBJECTS)
@@ -183,11 +183,11 @@ programs: Final = st.builds(
     _decks,
     st.lists(_scenes, min_size=1, max_size=8) | st.lists(_scenes, min_size=10, max_size=30),
 )
-"""Programs that come back to a few claims again and again, as copies do."""
+"""Programs that use a few claims again and again, like copies."""
 
 
 def every_answer_is_the_laws(factory: StoreFactory, *, shrink: bool = True) -> None:
-    """Played the same each time, since a suite that fails now and then is rerun, not read.
+    """The programs are the same each time: a random failure is rerun, not read.
 
     With `EVENTONCE_EXAMPLES` set, that many programs are played, and others each time.
     """

@@ -1,4 +1,4 @@
-"""Races: many workers at once, each with a handle of its own, and never two winners."""
+"""Races: many workers at once, each with its own handle, and never two winners."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from eventonce.types import Action, Settlement
 
 WORKERS: Final = 8
 TICKS: Final = 100
-"""How long a race lasts: two workers must meet in the middle of a call, on a busy machine too."""
+"""The length of a race: two workers must meet inside a call, on a busy machine too."""
 FEW: Final = 40
-"""Calls of each worker at least, where one takes longer than a tick."""
+"""The least calls of each worker, if a call takes longer than a tick."""
 TOGETHER: Final = 12
-"""Keys that everyone asks for at the same tick."""
+"""Keys that all workers claim at the same tick."""
 LEASE: Final = 1
-"""Milliseconds, where a tick is one: whoever has not settled by the next is taken over."""
+"""The lease in milliseconds, one tick: a run that is not settled by the next tick is taken over."""
 MANY: Final = 10**6
-"""Attempts, where nothing is to be given up."""
+"""The attempts of a claim that must not be given up."""
 
 
 def each_key_is_granted_once(factory: StoreFactory, runner: Runner) -> None:
-    """Everyone asks for everything, at the same moment; one runs, the others are told so."""
+    """All workers claim all keys at the same moment; one gets the run, the others get busy."""
     log = runner(factory, _claim_all, _tasks(new_keys(TICKS * TOGETHER), EPOCH))
     _one_run_a_key(log)
     assert {verdict.kind for _, verdict in log.asked} == {"run", "busy"}
 
 
 def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
-    """When the lease is over, one worker gets the run; the worker before it settles nothing any
-    more."""
+    """After the end of a lease, one worker gets the run; the former worker can no longer settle."""
     keys = new_keys(TICKS * TOGETHER)
     dead = {key: fact(key) for key in keys}
     later = EPOCH + MINUTE
@@ -56,7 +55,7 @@ def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
 
 
 def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runner: Runner) -> None:
-    """An expired key is claimed anew while it is swept: the new run must not go with the old
+    """An expired key is claimed while it is swept: the new run must not be deleted with the old
     record."""
     keys = new_keys(TICKS * TOGETHER)
     claims = [fact(key, remember=SECOND) for key in keys]
@@ -65,7 +64,7 @@ def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runn
         runs = store.claim(claims, now=EPOCH)
         _complete_all(store, Log(asked=tuple(zip(claims, runs, strict=True))), EPOCH)
         log = runner(factory, _claim_or_sweep, [Task(SWEEPER, keys, later), *_tasks(keys, later)])
-        # A key that is being swept at the very moment may be busy; it is free a moment later.
+        # A key that is being swept may be busy; it is free a moment later.
         missed = [fact(key) for key in keys if key not in {claim.key for claim, _ in log.runs}]
         again = tuple(zip(missed, store.claim(missed, now=later), strict=True))
         log = replace(log, asked=(*log.asked, *again))
@@ -92,7 +91,7 @@ def no_fact_completes_twice(factory: StoreFactory, runner: Runner) -> None:
 
 
 def no_subject_goes_back(factory: StoreFactory, runner: Runner) -> None:
-    """Versions race, and crash; by their tokens, runs never fall and completions always rise."""
+    """Versions race, and crash; ordered by tokens, runs never fall and completions always rise."""
     subjects = new_keys(4)
     log = runner(factory, _work_on_versions, _tasks(subjects, EPOCH))
     for subject in subjects:
@@ -124,7 +123,7 @@ def _tasks(keys: tuple[bytes, ...], now: int) -> list[Task]:
 
 
 def _moments() -> Iterator[int]:
-    """The ticks of one race."""
+    """Yield the ticks of one race."""
     end = None
     for calls, tick in enumerate(ticks()):
         end = tick + TICKS if end is None else end
@@ -134,7 +133,7 @@ def _moments() -> Iterator[int]:
 
 
 def _claim_all(store: Store, task: Task) -> Iterator[Log]:
-    """The tick says which keys' turn it is, and whether all go through them the same way."""
+    """Yield the keys of each tick; in some ticks all workers use the same order."""
     chance = random.Random(task.seed)
     for tick in _moments():
         keys = list(task.keys[tick % TICKS :: TICKS])
@@ -154,12 +153,12 @@ def _claim_or_sweep(store: Store, task: Task) -> Iterator[Log]:
 
 
 def _work_on_facts(store: Store, task: Task) -> Iterator[Log]:
-    """Half of the workers settle before they claim: as a lease ends, its holder meets the next."""
+    """Half of the workers settle before they claim: at the end of a lease both holders meet."""
     chance = random.Random(task.seed)
     mine: list[Settlement] = []
     for tick in _moments():
         now = task.now + tick
-        # New keys come by and by, since the old ones are soon done.
+        # New keys are added, because the old ones are soon done.
         first = tick % TICKS // 2
         keys = chance.sample(task.keys[first : first + 4], 2)
         claims = [fact(key, lease=LEASE, attempts=MANY) for key in keys]
@@ -191,7 +190,7 @@ def _work_on_versions(store: Store, task: Task) -> Iterator[Log]:
     chance = random.Random(task.seed)
     for tick in _moments():
         now = task.now + tick
-        # A newer version with every tick, copies and older ones among them.
+        # A newer version with every tick, with copies and older ones among them.
         claims = [
             version(key, tick - chance.randrange(6), lease=LEASE)
             for key in chance.sample(task.keys, 2)

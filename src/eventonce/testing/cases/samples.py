@@ -1,4 +1,4 @@
-"""Keys, claims, dead letters and instants to try a store with."""
+"""Keys, claims, dead letters and instants for the cases."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 EPOCH: Final = max(2_000_000_000_000, wall_clock() + 7 * DAY)
-"""When the suite's clock starts: in 2033, or a week from now once that has come.
+"""The start of the suite's clock: in 2033, or later a week from now.
 
 Always ahead of the real time, because a server that expires records by its own clock would
-otherwise drop one that by the suite's clock still lives.
+otherwise delete records that are live by the suite's clock.
 """
 
 EVERY_BYTE: Final = bytes(range(256))
 
 
 def new_keys(count: int) -> tuple[bytes, ...]:
-    """Keys that nobody has used, so that no store needs to be emptied first."""
+    """Return keys that nobody has used, so that no store needs to be emptied first."""
     return tuple(secrets.token_bytes(16) for _ in range(count))
 
 
 def new_nonce() -> int:
-    """Names one ask among all, in whatever process it is made."""
+    """Return a nonce that is unique in all processes."""
     return 1 + secrets.randbits(52)
 
 
 def fact(key: bytes, **terms: Any) -> Claim:
-    """A new ask for a fact; the terms are fields of `Claim`."""
+    """Return a new claim of a fact; the terms are fields of `Claim`."""
     return replace(Claim(key, new_nonce(), MINUTE, 10 * DAY, 5), **terms)
 
 
 def version(key: bytes, order: int, **terms: Any) -> Claim:
-    """A new ask for one version of a subject."""
+    """Return a new claim of one version of a subject."""
     return fact(key, order=order, **terms)
 
 
@@ -52,7 +52,7 @@ def settlements(
     runs: Sequence[Verdict],
     results: Iterable[bytes | None] = repeat(None),
 ) -> list[Settlement]:
-    """The completions of these runs, each with its result."""
+    """Return the completions of these runs, each with its result."""
     assert len(claims) == len(runs)
     return [
         Settlement(claim, run.token, "complete", result)
@@ -61,12 +61,12 @@ def settlements(
 
 
 def new_consumer() -> str:
-    """A name that nobody has used."""
+    """Return a name that nobody has used."""
     return f"consumer-{secrets.token_hex(8)}"
 
 
 def new_letters(count: int) -> list[Letter]:
-    """Letters of one new consumer, the oldest first."""
+    """Return dead letters of one new consumer, the oldest first."""
     consumer = new_consumer()
     return [
         Letter(secrets.token_hex(8), consumer, "dead", "why", "rule", key, b"{}", EPOCH + place)

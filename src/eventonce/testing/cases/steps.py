@@ -1,5 +1,5 @@
-"""Programs: steps that `play` does to a store and to the law alike, comparing every answer; a
-program that fails is told as the calls one would type."""
+"""Programs: steps that `play` applies to a store and to the law, comparing every answer; a program
+that fails is printed as Python calls."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ RESULTS: Final = {
     "every byte": EVERY_BYTE,
     "64 KiB": EVERY_BYTE * 256,
 }
-"""Results by name, so that a failing program can be read."""
+"""Results by name, so that a failing program is readable."""
 
 Result = Literal["nothing", "empty", "every byte", "64 KiB"]
 
 
 class Ask(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Claim these in one call. Keys are short names and nonces 0; both are made when played."""
+    """Claim these in one call. Keys are short names, nonces are 0; `play` makes both."""
 
     claims: tuple[Claim, ...]
 
 
 class AskAgain(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A call whose reply was lost: the call made so many calls ago is repeated, word for word."""
+    """Repeat the call made `ago` calls before, because its reply was lost."""
 
     ago: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """How the run granted so many runs ago ends, as its worker sees it."""
+    """The settlement of the run granted `ago` runs before, by its worker."""
 
     action: Action
     ago: int = 0
     result: Result = "nothing"
     off: int = 0
-    """Added to the token, for one that was never given."""
+    """A number added to the token, for a token that was never granted."""
 
 
 class Settle(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Settle these in one call; of several endings of one key the first is taken."""
+    """Settle these in one call; of several endings of one key the first is used."""
 
     endings: tuple[Ending, ...]
 
 
 class Wait(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Time passes, or the clock is set back: that only while no record is past its end, since a
-    store may have dropped such a one, or not."""
+    """Move the clock; back only while no record has expired, because a store may or may not have
+    deleted such a record."""
 
     ms: int
 
 
 class WaitFor(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Wait for the end of this key's lease or memory, or so many milliseconds off it."""
+    """Wait until the end of this key's lease or memory, or some milliseconds before or after."""
 
     key: bytes
     end: Literal["held_until", "expires"]
@@ -72,13 +72,13 @@ class WaitFor(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Drop what expired; no later answer may differ for it."""
+    """Delete expired records; no later answer may change."""
 
     limit: int = 10
 
 
 class Forget(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """Drop this key's record whatever it holds."""
+    """Delete the record of this key, whatever it holds."""
 
     key: bytes
 
@@ -88,7 +88,7 @@ Program = Sequence[Step]
 
 
 def play(program: Program, store: Store) -> None:
-    """Do each step to the store and to the law; they must answer alike, field by field."""
+    """Apply each step to the store and to the law; their answers must be equal in every field."""
     stage = _Stage(store)
     try:
         for step in program:
@@ -101,7 +101,7 @@ def play(program: Program, store: Store) -> None:
 
 
 class _Stage:
-    """The store under test, and beside it what the law says should be there."""
+    """The store under test, and the records that it should have by the law."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -109,7 +109,7 @@ class _Stage:
         self.prefix = secrets.token_bytes(14)
         self.records: dict[bytes, Record] = {}
         self.now = EPOCH
-        # The largest a store must take: Lua's numbers are doubles.
+        # The largest numbers that a store must take: numbers of Lua are doubles.
         self.nonces = count(MAX_ORDER, -1)
         self.calls: list[list[Claim]] = []
         self.runs: list[tuple[Claim, int]] = []
@@ -188,7 +188,7 @@ class _Stage:
             self.compare(forgot, int(record is not None))
 
     def look(self, keys: Iterable[bytes]) -> None:
-        """The record, too, is the law's; one past its end may be there or not."""
+        """Check the records against the law; an expired one may exist or not."""
         for key in keys:
             record = self.records.get(key)
             if record is not None and ledger.lives(record, self.now):
@@ -209,22 +209,22 @@ class _Stage:
 
 
 FAR: Final = 1_000 * DAY
-"""From EPOCH: an integer beyond it is no instant of a program, and is not written as one."""
+"""Milliseconds from EPOCH: a larger integer is no instant of a program."""
 
 SPELLED: Final = {EVERY_BYTE: "EVERY_BYTE", EVERY_BYTE * 256: "EVERY_BYTE * 256"}
 
 
 class Story:
-    """Lines kept as values, and put into words only when somebody has to read them."""
+    """Lines with their values, formatted only when somebody reads them."""
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        """Of all keys in the story; without it they have their short names."""
+        """The prefix of all keys; short names are shown without it."""
         self.lines: list[tuple[str, tuple[object, ...]]] = []
         self.names: dict[int, str] = {}
 
     def tell(self, line: str, *values: object) -> None:
-        """One line, the values in the place of its braces."""
+        """Add one line; the values replace its braces."""
         self.lines.append((line, values))
 
     def __str__(self) -> str:
@@ -245,7 +245,7 @@ class Story:
         return self.names.setdefault(claim.nonce, f"c{len(self.names) + 1}")
 
     def _struct(self, value: msgspec.Struct) -> str:
-        """Without what is default."""
+        """Return the struct without fields that have their default."""
         fields = [
             f"{field.name}={self._code(getattr(value, field.name))}"
             for field in msgspec.structs.fields(value)

@@ -1,5 +1,5 @@
-"""Completion inside the caller's own transaction, for the stores that have one."""
-# ruff: noqa: S608  the table's name is the suite's own
+"""Completion inside the caller's own transaction, for stores that have transactions."""
+# ruff: noqa: S608  the name of the table is made by the suite
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Stumble(Exception):
 
 
 def a_completion_commits_with_the_callers_writes(factory: StoreFactory) -> None:
-    """Both are there, for this handle and the next one."""
+    """Both are visible, for this handle and the next one."""
     (key,) = new_keys(1)
     with opened(factory) as store:
         table = _table(store)
@@ -38,8 +38,8 @@ def a_completion_commits_with_the_callers_writes(factory: StoreFactory) -> None:
 
 
 def neither_is_there_if_the_handler_fails(factory: StoreFactory) -> None:
-    """The handler's exception goes through; the run is still held, and can be completed by another
-    try."""
+    """The handler's exception is raised; the run is still held, and another attempt can complete
+    it."""
     with opened(factory) as store:
         table = _table(store)
         (key,) = new_keys(1)
@@ -61,8 +61,7 @@ def neither_is_there_if_the_handler_fails(factory: StoreFactory) -> None:
 
 
 def a_run_that_was_overtaken_is_told_in_its_transaction(factory: StoreFactory) -> None:
-    """The run learns it in time to take its writes back: fenced, and unknown where there is no
-    record."""
+    """The run learns it in time to undo its writes: fenced, or unknown if there is no record."""
     with opened(factory) as store:
         (key, other) = new_keys(2)
         claim = fact(key, lease=HOUR)
@@ -75,11 +74,11 @@ def a_run_that_was_overtaken_is_told_in_its_transaction(factory: StoreFactory) -
 
 
 def a_worker_killed_in_its_transaction_leaves_neither(factory: StoreFactory) -> None:
-    """Written and settled but not committed: as if it had done neither."""
+    """Writes and settlement without a commit have no effect."""
     with opened(factory) as store:
         table = _table(store)
     keys = new_keys(1)
-    # The table's name travels as a key: a task has no other place for it.
+    # The name of the table is passed as a key: a task has no other field for it.
     with worker_to_kill(factory, _write_and_hang, Task(0, (*keys, table.encode()), 0)) as worker:
         next(worker.said())
     with opened(factory) as store:
@@ -105,7 +104,7 @@ def _transactional(store: Store) -> Transactional:
 
 
 def _table(store: Store) -> str:
-    """A new table for the caller's writes, in the store's own database."""
+    """Return a new table for the caller's writes, in the store's own database."""
     name = f"effects_{secrets.token_hex(4)}"
     with _transactional(store).transaction() as transaction:
         transaction.connection.execute(f"CREATE TABLE {name} (n integer)")
