@@ -1,7 +1,7 @@
-"""The presets: rules as data for the sources we know, found by name.
+"""The presets: rules as data for known sources, found by name.
 
-Each is a TOML file beside this one, read when it is first asked for. The keys of a released version
-never change: a new one takes the file's place, and the old stays beside it as `name@1.toml`.
+Each is a TOML file beside this one, read at first use. The keys of a released version never change:
+a new version replaces the file, and the old one is kept beside it as `name@1.toml`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _AUTO_ORDER: Final = (
     "standard-webhooks",
     "relayed",
 )
-"""Business keys before transport headers: a relay that wraps a Genesys event in a webhook gives it
-a new webhook id with every publish."""
+"""The order of presets: business keys before transport headers, because a relay that wraps a
+Genesys event in a webhook gives it a new webhook id with every publish."""
 
 _AWS: Final = Match(source=("aws.*",))
-"""Sources that no relay can take: EventBridge keeps the names for AWS and its partners."""
+"""Sources that no relay can have: EventBridge reserves these names for AWS and its partners."""
 
 _SUFFIX: Final = ".toml"
 
@@ -60,27 +60,27 @@ _OF_FACTS: Final = frozenset(("missing", "verify", "on_store_error", "also"))
 
 
 class Preset(msgspec.Struct, frozen=True):
-    """One preset as its file has it."""
+    """One preset, as its file defines it."""
 
     name: str
     version: int
     description: str
     rules: tuple[Rule, ...]
     broad: frozenset[str] = frozenset()
-    """Rules whose shape proves no source: `auto` asks them for known relays alone."""
+    """Rules whose fields prove no source: `auto` uses them only for known relays."""
     anyone: frozenset[str] = frozenset()
-    """The broad rules that `auto` asks for everyone who sends no transport id."""
+    """The broad rules that `auto` uses for every source that sends no transport id."""
     last: frozenset[str] = frozenset()
-    """The broad rules that know less than a transport id: `auto` asks them for nobody."""
+    """The broad rules that are weaker than a transport id: `auto` does not use them."""
     relays: tuple[str, ...] = ()
-    """Sources known to be relays: for them `auto` asks the broad rules before the transport id."""
+    """Sources known as relays: for them `auto` tries the broad rules before the transport id."""
 
 
 def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
-    """The rules a spec stands for, in the order they are tried.
+    """Return the rules of a spec, in the order in which they are tried.
 
     A spec is `"auto"`, a preset's name (`"genesys"`, `"genesys@1"`), a path to a TOML file, a
-    `Rule`, or a list of these: what stands earlier wins, so rules of one's own go first.
+    `Rule`, or a list of these: the first rule that matches wins, so put your own rules first.
     """
     if isinstance(spec, Rule):
         return [spec]
@@ -100,13 +100,13 @@ def resolve(spec: Spec | Sequence[Spec]) -> list[Rule]:
 
 
 def is_file(spec: str) -> bool:
-    """Whether a spec is the path of a TOML file; other strings are names of presets."""
+    """Return whether a spec is the path of a TOML file; other strings are names of presets."""
     return spec.endswith(_SUFFIX) or "/" in spec or "\\" in spec
 
 
 def overridden(spec: Spec | Sequence[Spec], **fields: Any) -> list[Rule]:
-    """The same rules with these fields in place of their own, whatever makes two events the same
-    left as it is: `remember`, `shadow`, `also`. A state's rule is spared what only facts take."""
+    """Return the same rules with these fields replaced. Only fields that do not define which events
+    are the same can be given: `remember`, `shadow`, `also`. Fields for facts skip state rules."""
     unknown = sorted(fields.keys() - set(OVERRIDABLE))
     if unknown:
         raise ConfigError(
@@ -120,13 +120,13 @@ def overridden(spec: Spec | Sequence[Spec], **fields: Any) -> list[Rule]:
 
 
 def names() -> dict[str, str]:
-    """Every preset with its one line of description, `auto` first."""
+    """Return every preset with its one line of description, `auto` first."""
     return {name: load(name).description for name in _known()}
 
 
 @cache
 def load(name: str) -> Preset:
-    """The preset of this name, of its newest version if the name says none."""
+    """Return the preset of this name; its newest version if the name has none."""
     stem, _, version = name.partition("@")
     texts = _texts()
     if stem not in texts:
@@ -149,8 +149,8 @@ def _known() -> list[str]:
 
 @cache
 def _texts() -> Mapping[str, str]:
-    """Each preset's path by its name; that of `genesys:latest` is `genesys-latest.toml`."""
-    # Not by pathlib or importlib.resources: they would be a tenth of a Lambda's cold import.
+    """Return each preset's path by its name; that of `genesys:latest` is `genesys-latest.toml`."""
+    # Not by pathlib or importlib.resources, which would take a tenth of a Lambda's cold import.
     folder = os.path.dirname(__file__)  # noqa: PTH120
     found = {}
     for file in os.listdir(folder):  # noqa: PTH208
@@ -166,7 +166,7 @@ def _text(path: str) -> str:
 
 
 def _read(name: str, path: str) -> Preset:
-    # Slow to import, and who has rules of one's own does not need them.
+    # Slow to import, and not needed with rules in Python.
     from eventonce.rules import tomltext  # noqa: PLC0415
     from eventonce.rules.tomltext import rules_in  # noqa: PLC0415
 
@@ -192,11 +192,11 @@ def _read(name: str, path: str) -> Preset:
 
 
 def _complete(table: dict[str, Any], ignored: Sequence[str]) -> None:
-    """Give a preset's rule what all of them have in common.
+    """Add the defaults of a preset's rules.
 
-    An event that lacks what its source should send still has a transport id: it is not refused for
-    it. Fields that are written anew are left out only where something else tells events apart: an
-    id that is verified, or a version's order.
+    An event without the fields of its key still has a transport id, so it is not refused. Volatile
+    fields are ignored only if something else tells events apart: an id that is verified, or the
+    order of a version.
     """
     table.setdefault("missing", "id")
     if "verify" in table or "subject" in table:
@@ -205,11 +205,11 @@ def _complete(table: dict[str, Any], ignored: Sequence[str]) -> None:
 
 @cache
 def _auto() -> tuple[Rule, ...]:
-    """All presets in one: the rows that know their source, for others of AWS and its partners the
-    transport id, the rows that know their type, those that know their shape, those for known
-    relays, the transport id, and for what has none its content with its time.
+    """Return all presets as one list: the rules that match a source; the transport id for other
+    sources of AWS and its partners; the rules that match a type; those that match the fields of an
+    event; those for known relays; the transport id; and for events without one, content and time.
 
-    Facts only: that older news is dropped must be chosen by name.
+    Only facts: dropping older versions must be chosen by name.
     """
     found = [load(name) for name in _AUTO_ORDER]
     narrow = [rule for preset in found for rule in _facts(preset) if rule.name not in preset.broad]
@@ -236,8 +236,8 @@ def _for_relays(preset: Preset) -> Iterator[Rule]:
 
 
 def _for_anyone(preset: Preset) -> Iterator[Rule]:
-    """The rules that `auto` asks for every source: with nothing ignored, because a field that a
-    relay writes anew may be all that tells the events of another source apart."""
+    """Yield the rules that `auto` uses for every source, with nothing ignored: a field that one
+    relay writes anew may be the only difference between events of another source."""
     for rule in _facts(preset):
         if rule.name in preset.anyone:
             yield msgspec.structs.replace(rule, ignore=())
@@ -248,7 +248,7 @@ def _facts(preset: Preset) -> list[Rule]:
 
 
 def _version(rule: Rule) -> Rule:
-    """The fact that a state's version is: of what, in which state, and when exactly."""
+    """Return the rule of a version as a fact: its subject, its state and its exact order."""
     return msgspec.structs.replace(
         rule,
         key=(*rule.subject, *rule.state, rule.order),
@@ -273,10 +273,10 @@ def _from_file(path: str) -> list[Rule]:
 
 
 def _unknown(name: str, stem: str) -> str:
-    from eventonce.rules.tomltext import meant  # noqa: PLC0415  only a complaint needs it
+    from eventonce.rules.tomltext import meant  # noqa: PLC0415  only needed for an error
 
     known = _known()
     return (
         f"rules: no preset is called {name!r}{meant(stem, known)}; there are {', '.join(known)}. "
-        "A file of rules is named by its path, such as ./mine.toml"
+        "Give a file of rules by its path, such as ./mine.toml"
     )
