@@ -1,7 +1,7 @@
 """The figures of the README, measured: `python -m benchmarks [name ...]`.
 
-A benchmark is a module here with `run() -> Iterable[Figure]`. What depends on the machine is given
-in units of `json.loads` of a 1 KB event, timed in the same run. No test asserts a figure.
+A benchmark is a module here with `run() -> Iterable[Figure]`. Figures that depend on the machine
+are in units of `json.loads` of a 1 KB event, timed in the same run. No test asserts a figure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One measured figure, and what the design asks of it."""
+    """One measured figure, and the bounds that the design sets."""
 
     what: str
     value: float
@@ -20,7 +20,7 @@ class Figure(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Whether it is as good as the design asks."""
+        """Whether the figure is within its bounds."""
         return (self.at_most is None or self.value <= self.at_most) and (
             self.at_least is None or self.value >= self.at_least
         )

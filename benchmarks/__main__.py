@@ -1,4 +1,4 @@
-"""Runs the benchmarks named on the command line, or all; prints a table, and keeps the figures."""
+"""Runs the benchmarks named on the command line, or all; prints a table, and stores the figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _line(figure: Figure) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Run, print and keep."""
+    """Run the benchmarks, print the figures and store them."""
     found: list[tuple[str, Figure]] = []
     for name in names or [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]:
         run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)

@@ -1,10 +1,9 @@
-"""Cold start of a function against Powertools' idempotency, and what a Lambda ships.
+"""Cold start of a function against Powertools' idempotency, and the size of a Lambda package.
 
-Both do what a function does before its first event: import, make the DynamoDB layer with its
-client, and the handler. Each does so in fresh processes, by turns, out of a folder that holds what
-its own installation brings, and boto3, which Lambda's own runtime has; all is compiled beforehand,
-as pip leaves it. Nothing is asked of a server. Measured is processor time: next to nothing is
-waited for, and what else the machine does counts less.
+Both do the work before the first event: import, make the DynamoDB layer with its client, and the
+handler. Each does so in new processes, in turns, from a folder with its own installation and boto3,
+which Lambda's runtime has; all is compiled beforehand, as by pip. No server is called. The figure
+is processor time: there is almost no waiting, and other load on the machine counts less.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import eventonce
 from benchmarks import Figure
 
 ROUNDS = 25
-"""Each round starts all next to each other, and the median of their ratios counts, because what
-else this machine does changes from one moment to the next."""
+"""Each round starts all of them one after the other, and the median of their ratios counts, because
+the load of the machine changes from one moment to the next."""
 MOST = 0.5
 MEGABYTES = 5
 
@@ -62,14 +61,14 @@ ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "not-a-secret",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""As a function has it: with a region and credentials, and nothing to be looked for."""
+"""The environment of a function: with a region and credentials."""
 
 FOR_BOTOCORE = {"AWS_USE_FIPS_ENDPOINT": "false"}
-"""A variable that the store leaves to botocore, which then makes the client."""
+"""A variable that makes the store use botocore for its client."""
 
 
 def run() -> Iterator[Figure]:
-    """Start by turns, and weigh."""
+    """Start the processes in turns, then measure the sizes."""
     with tempfile.TemporaryDirectory(prefix="eventonce-cold-") as folder:
         ours, theirs, base = Path(folder, "ours"), Path(folder, "theirs"), Path(folder, "base")
         _install(ours, ["eventonce", "boto3"])
@@ -96,7 +95,7 @@ def run() -> Iterator[Figure]:
 
 
 def _install(folder: Path, names: list[str]) -> None:
-    """Links to the packages of these distributions and of all they need."""
+    """Link the packages of these distributions and of all their requirements."""
     folder.mkdir()
     done: set[str] = set()
     while names:
@@ -110,7 +109,7 @@ def _install(folder: Path, names: list[str]) -> None:
 
 
 def _needs(found: Distribution) -> list[str]:
-    """What it cannot do without on this Python: no extras, no other systems."""
+    """Return the requirements on this Python: without extras and other systems."""
     names = []
     for text in found.requires or ():
         requirement, _, condition = text.partition(";")
@@ -128,7 +127,7 @@ def _name(requirement: str) -> str:
 def _packages(found: Distribution) -> list[Path]:
     name = found.metadata["Name"]
     if name == "eventonce":
-        # Installed for development: there is a link to it, and no list of its files.
+        # Installed for development: there is no list of its files.
         return [Path(eventonce.__file__).parent]
     tops = {file.parts[0] for file in found.files or () if file.parts[0] != ".."}
     return [
@@ -139,7 +138,7 @@ def _packages(found: Distribution) -> list[Path]:
 
 
 def _started(folder: Path, code: str, environment: dict[str, str], compiled: Path) -> float:
-    """Seconds of processor time, in a process that sees this folder and the standard library."""
+    """Return the processor time of a process with only this folder and the standard library."""
     command = [
         *(sys.executable, "-I", "-S", "-X", f"pycache_prefix={compiled}"),
         *("-c", TIMED.format(folder=str(folder), code=code)),
@@ -149,7 +148,7 @@ def _started(folder: Path, code: str, environment: dict[str, str], compiled: Pat
 
 
 def _megabytes(folder: Path) -> float:
-    """What is in the packages, without what Python compiles of it."""
+    """Return the size of the packages, without compiled files."""
     files = (
         file
         for package in folder.iterdir()

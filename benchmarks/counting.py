@@ -1,6 +1,6 @@
-"""The counting passes of `eventonce diagnose` on the index of a capture that is too large to make:
-that of a simulated capture, again and again under other keys. To read an event and to make its key
-takes as long for every event; how the counts grow has to be seen.
+"""The counting passes of `eventonce diagnose` on an index of a very large capture: the index of a
+simulated capture, repeated under other keys. Reading an event and making its key takes the same
+time for every event; the growth of the counting has to be measured.
 
 `EVENTONCE_BENCH_COUNTING` is the number of events.
 """
@@ -60,7 +60,7 @@ print(json.dumps({"lines": found.lines, "copies": found.copies, "all": used() - 
 
 
 def run() -> Iterator[Figure]:
-    """Simulate, repeat, count."""
+    """Simulate a capture, repeat its index, and count."""
     costs = []
     with tempfile.TemporaryDirectory() as folder:
         (capture,) = simulated(folder, 1, BASE, ".jsonl")

@@ -1,5 +1,5 @@
 """The dashboard over a history of a million decisions: the bytes and the seconds of its first view,
-and what one look costs that is taken each second while somebody watches."""
+and the cost of the request that is made each second while somebody watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventonce.stores.memory import MemoryStore
 
 ROWS = 1_000_000
 SPAN = 7 * 86_400
-"""Seconds that the decisions are spread over."""
+"""Seconds over which the decisions are spread."""
 ROUNDS = 5
 STATUSES = ["done"] * 80 + ["duplicate"] * 15 + ["failed"] * 3 + ["dead"] * 2
 TYPES = 20
@@ -35,7 +35,7 @@ PATHS = {
 
 
 def _decisions(rows: int) -> Iterator[tuple[Kind, Own]]:
-    """Decisions up to now, twenty for each conversation."""
+    """Yield decisions up to now, twenty for each conversation."""
     now = int(time.time() * 1000)
     for number in range(rows):
         status = STATUSES[number * 37 % len(STATUSES)]
@@ -51,7 +51,7 @@ def _decisions(rows: int) -> Iterator[tuple[Kind, Own]]:
 
 
 class Reader:
-    """Somebody who has the link, and no file of the dashboard yet."""
+    """A user with the link, and without any cached file of the dashboard."""
 
     def __init__(self, link: str) -> None:
         self._http = urllib3.PoolManager()
@@ -61,13 +61,13 @@ class Reader:
         self._url = link.partition("/?")[0]
 
     def get(self, path: str) -> bytes:
-        """One answer."""
+        """Return one answer."""
         answer = self._http.request("GET", f"{self._url}{path}", headers=self._headers)
         assert answer.status == 200, (path, answer.data)
         return answer.data
 
     def view(self, path: str) -> int:
-        """The page, and all that it asks for at once; the bytes of them."""
+        """Return the bytes of the page and of all that it loads at once."""
         page = self.get(path).decode()
         asked = re.findall(r'(?:src|href)="(/static/[^"]+)"|data-from="([^"]+)"', page)
         found = [self.get(static or points) for static, points in asked]
@@ -75,7 +75,7 @@ class Reader:
 
 
 def _first_view(history: str) -> tuple[int, float]:
-    """Bytes and seconds of the overview, of a dashboard that has not looked yet."""
+    """Return bytes and seconds of the overview of a new dashboard."""
     resources = Resources(MemoryStore, name="crm", history=history)
     app = dashboard(resources)
     with server.listen("0") as listening, server.serving(app, listening):
@@ -88,7 +88,7 @@ def _first_view(history: str) -> tuple[int, float]:
 
 
 def run() -> Iterator[Figure]:
-    """The first view with a million decisions and with none, and other views."""
+    """Yield the first view with a million decisions and with none, and other views."""
     with TemporaryDirectory() as folder:
         full, empty = f"sqlite:///{folder}/full.db", f"sqlite:///{folder}/empty.db"
         for uri in (full, empty):

@@ -1,4 +1,4 @@
-"""A relay that passes bytes on after a delay, both ways: what a network adds to a loopback.
+"""A relay that passes bytes on after a delay, both ways: it simulates a network on loopback.
 
 `python -m benchmarks.delay PORT SECONDS` prints the port where it listens.
 """
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection: what it receives, the other end sends later."""
+    """One end of a connection: the other end sends later what this end receives."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -46,7 +46,7 @@ async def _serve(port: int, seconds: float) -> None:
 
 @contextmanager
 def delayed(port: int, round_trip: float) -> Iterator[int]:
-    """The port of a relay to this one, whose round trips take so many seconds longer."""
+    """Yield the port of a relay to this port, whose round trips take so many seconds longer."""
     command = [sys.executable, "-m", "benchmarks.delay", str(port), str(round_trip / 2)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

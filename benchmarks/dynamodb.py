@@ -1,8 +1,8 @@
-"""The DynamoDB store against Powertools' idempotency on one and the same emulator.
+"""The DynamoDB store against Powertools' idempotency on the same emulator.
 
-Measured is what the client spends, in CPU time and in request units; an emulator's own time says
-nothing about the service's. Ours goes from bytes to outcomes, with claim and completion;
-Powertools is given ready dicts. The last figures are those of docs/decisions/0007.
+The figures are CPU time of the client and request units; the time of an emulator says nothing about
+the service. Ours goes from bytes to outcomes, with claim and completion; Powertools gets ready
+dicts. The last figures are those of docs/decisions/0007.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from eventonce.stores.dynamodb.client import DYNAMODB
 from tests.servers.aws import REGION, dynamodb_local, emulated, ministack
 
 ROUNDS = 5
-"""Each round times all ways next to each other; the median of their ratios counts."""
+"""Each round times all variants one after the other; the median of their ratios counts."""
 EVENTS = 200
-"""Of each way in a round."""
+"""The events of each variant in a round."""
 BATCHES = (1, 10, 100)
 KINDS = ("new events", "copies")
 MOST = {10: 0.15}
-"""Of Powertools' CPU time, by the size of the batch."""
+"""The limit as a share of Powertools' CPU time, by batch size."""
 REMEMBER = 10 * 86_400
 READ_PRICE = 0.2
-"""What a read unit costs in write units, by Amazon's list for on-demand tables."""
+"""The cost of a read unit in write units, by Amazon's prices for on-demand tables."""
 
 TABLE, THEIRS = "bench", "bench-powertools"
 
 
 class Meter:
-    """Counts what a client asks: requests, and the units the service would charge for them.
+    """Counts the requests of a client, and the units that the service would charge for them.
 
-    A unit is what the emulator says was consumed. Where it says nothing (ministack of BatchGetItem,
-    DynamoDB Local of statements, both of a refused PutItem) it is Amazon's rule: one for every item
-    below 1 KB written, or not written because its condition failed, and one for every item below
-    4 KB read consistently.
+    Units are those that the emulator reports. If it reports none (ministack for BatchGetItem,
+    DynamoDB Local for statements, both for a refused PutItem), Amazon's rule is used: one for every
+    item below 1 KB that is written, or refused by its condition, and one for every item below 4 KB
+    that is read consistently.
     """
 
     def __init__(self, client: Any) -> None:
@@ -87,19 +87,19 @@ def _client(endpoint: str, *, quick: bool = True) -> Any:
 
 
 def _powertools(client: Any) -> Callable[[list[dict[str, Any]]], None]:
-    """One event a call is all it has."""
+    """Return Powertools' function: it takes one event a call."""
     body = "detail.eventBody"
     parts = ("conversationId", "participantId", "sessionId", "eventTime")
     config = IdempotencyConfig(
         event_key_jmespath=f'["detail-type", {", ".join(f"{body}.{part}" for part in parts)}]',
         expires_after_seconds=REMEMBER,
     )
-    # Without a context it warns with every call, which would not be fair.
+    # Without a context it logs a warning with every call, which would not be fair.
     context: Any = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000)
     config.register_lambda_context(context)
 
     def nothing(event: dict[str, Any]) -> None:
-        """Like ours."""
+        """Do nothing, like our handler."""
 
     layer = DynamoDBPersistenceLayer(table_name=THEIRS, boto3_client=client)
     handle = idempotent_function(
@@ -132,7 +132,7 @@ def _events(chance: random.Random) -> list[bytes]:
 
 
 def _spent(work: Callable[[Any], object], given: Any) -> float:
-    """Microseconds of CPU time an event, of this process alone."""
+    """Return the CPU time of this process an event, in microseconds."""
     started = time.process_time()
     work(given)
     return (time.process_time() - started) / len(given) * 1e6
@@ -141,8 +141,8 @@ def _spent(work: Callable[[Any], object], given: Any) -> float:
 def _speed(endpoint: str) -> Iterator[Figure]:
     chance = random.Random(1)
     powertools = _powertools(_client(endpoint, quick=False))
-    # One for each kind: where copies are many a store reads first, and goes on to for a while.
-    # By its URI, as in a function: the store's own client.
+    # One for each kind: with many copies a store begins to read first, and continues for a while.
+    # By URI, as in a function: with the store's own client.
     uri = f"dynamodb://{TABLE}?region={REGION}&endpoint={endpoint}"
     consumers = {kind: _consumer(DynamoDBStore.from_uri(uri)) for kind in KINDS}
     spent: dict[tuple[str, str], list[float]] = {}
@@ -189,7 +189,7 @@ def _units(endpoint: str) -> Iterator[Figure]:
 def _lone_copies(
     consumer: Consumer, meter: Meter, batch: int, chance: random.Random
 ) -> Iterator[Figure]:
-    """One copy among many new events: what it costs beyond them."""
+    """Yield the extra cost of one copy among many new events."""
     old, *rest = (_events(chance) for _ in range(4))
     consumer.process(old)
     for new in rest:
@@ -203,7 +203,7 @@ def _lone_copies(
 
 
 def _price(meter: Meter, work: Callable[[Any], object], given: Any) -> tuple[float, float, float]:
-    """Units written and read, and requests, an event."""
+    """Return units written, units read, and requests an event."""
     before = meter.written, meter.read, meter.requests
     work(given)
     after = meter.written, meter.read, meter.requests
@@ -226,7 +226,7 @@ def _bill(
 
 
 def _ways(endpoint: str) -> Iterator[Figure]:
-    """Ten conditional writes: in one batch, side by side, and in one batch without boto3."""
+    """Yield ten conditional writes: in one batch, in parallel, and in one batch without boto3."""
     names = ("eventHash", "token", "nonce", "attempt", "expires_ms", "held_until_ms", "stamp")
     attributes = ", ".join(f"'{name}': ?" for name in names)
     text = f'INSERT INTO "{TABLE}" VALUE {{{attributes}}}'
@@ -296,7 +296,7 @@ def _prepared(endpoint: str) -> None:
 
 
 def run() -> Iterator[Figure]:
-    """All of it on ministack, the units on Amazon's own emulator too."""
+    """Yield all figures on ministack, and the units also on Amazon's own emulator."""
     with emulated(), ministack() as endpoint:
         _prepared(endpoint)
         yield from _speed(endpoint)

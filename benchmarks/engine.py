@@ -1,4 +1,4 @@
-"""The engine on the memory store, and the way from bytes to a claim, in units of `json.loads`."""
+"""The engine on the memory store, and the time from bytes to a claim, in units of `json.loads`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from eventonce.types import Job
 BATCH = 100
 EVENTS = 5_000
 ROUNDS = 15
-"""Each round times the yardstick and the engine next to each other; the median of their ratios
-counts, because what else this machine does changes from one second to the next."""
+"""Each round times the yardstick and the engine one after the other; the median of their ratios
+counts, because the load of the machine changes from one second to the next."""
 
 
 def new_events() -> list[bytes]:
-    """Events of one type, each about a session of its own."""
+    """Return events of one type, each with its own session."""
     session = b"1b8e4c38"
     return [EVENT.replace(session, b"%08x" % number) for number in range(EVENTS)]
 
 
 def ignore(_: Job) -> None:
-    """A handler that does nothing."""
+    """Do nothing."""
 
 
 def _engine(ready: list[Event]) -> None:
@@ -50,7 +50,7 @@ def _ratio(work: Callable[[], object], raw: list[bytes]) -> float:
 
 
 def run() -> Iterator[Figure]:
-    """Both figures."""
+    """Yield both figures."""
     raw = new_events()
     ready = [envelope.read(event) for event in raw]
     rules = Ruleset(presets.resolve("genesys"), name="bench")

@@ -1,6 +1,6 @@
 """`eventonce filter` on SQLite against the naive script, as processes on the same file.
 
-`EVENTONCE_BENCH_GB` is the size of the stream whose memory is watched.
+`EVENTONCE_BENCH_GB` is the size of the stream whose memory is measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 
 def _event(number: int, published: int) -> bytes:
-    """A fact under a transport id and a correlation id of this publish."""
+    """Return a fact with a new transport id and correlation id."""
     return (
         EVENT.replace(b"1b8e4c38", b"%08x" % number)
         .replace(b"1777886127391", b"%d" % (1_777_886_127_391 + number * 5))
@@ -90,7 +90,7 @@ def _speed(folder: Path) -> Iterator[Figure]:
 
 
 def _memory(folder: Path) -> Iterator[Figure]:
-    """Peak memory of the process, early and late in a long stream with a store."""
+    """Yield the peak memory of the process, early and late in a long stream with a store."""
     command = _filter("--store", f"sqlite:///{folder}/stream.db")
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -116,7 +116,7 @@ def _resident(pid: int) -> int:
 
 
 def run() -> Iterator[Figure]:
-    """Speed first, then memory."""
+    """Yield the figures of speed, then of memory."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _speed(Path(folder))
         yield from _memory(Path(folder))

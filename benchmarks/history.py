@@ -36,7 +36,7 @@ class Run(msgspec.Struct, frozen=True):
 
     date: str
     commit: str
-    """It ends with `-dirty` if there were changes that were not committed."""
+    """The commit; it ends with `-dirty` if there were uncommitted changes."""
     machine: str
     figures: list[Measured]
 
@@ -54,7 +54,7 @@ def keep(figures: Iterable[tuple[str, Figure]], file: Path = FILE) -> None:
 
 
 def runs(file: Path = FILE) -> list[Run]:
-    """All runs, the oldest first."""
+    """Return all runs, the oldest first."""
     return [msgspec.json.decode(line, type=Run) for line in file.read_bytes().splitlines()]
 
 
@@ -65,7 +65,7 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """The kind of machine, not its name."""
+    """Return the kind of machine, not its name."""
     about = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.*)", about.read_text()) if about.exists() else None
     processor = model[1] if model else platform.machine()

@@ -1,5 +1,5 @@
 """The memory store as it fills: claim and complete in batches of 1,000, at 10 thousand keys and at
-a million. Ten million would take gigabytes of this process: nobody has a memory store for that.
+a million. Ten million keys would need gigabytes, which is no use of a memory store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REMEMBER = 10 * 86_400_000
 
 
 def _process(store: MemoryStore, chance: random.Random) -> float:
-    """Seconds for a batch of new facts."""
+    """Return the seconds for a batch of new facts."""
     nonce = chance.getrandbits(52) | 1
     claims = [Claim(chance.randbytes(16), nonce, LEASE, REMEMBER, 5) for _ in range(BATCH)]
     begun = time.perf_counter()

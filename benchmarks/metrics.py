@@ -1,5 +1,5 @@
-"""The meter, OpenTelemetry and a history beside the engine on the memory store: the processor time
-that each adds to an event."""
+"""The processor time an event that the meter, OpenTelemetry and a history add to the engine on the
+memory store."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Spent(NamedTuple):
     """Microseconds of processor time an event."""
 
     own: float
-    """Of the thread that works."""
+    """The time of the thread that works."""
     of_all: float
     passed: float
-    """By the clock of the engine's benchmark. A round ends before the thread of a history begins to
-    write, so that its writing counts in `of_all` alone."""
+    """The clock of the engine's benchmark. A round ends before the thread of a history begins to
+    write, so that its writing counts only in `of_all`."""
 
 
 class _Nowhere(SpanExporter):
-    """Takes spans, and sends them nowhere."""
+    """Takes spans, and discards them."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:  # noqa: ARG002  see above
         return SpanExportResult.SUCCESS
@@ -73,8 +73,8 @@ def _engine(
 
 
 def run() -> Iterator[Figure]:
-    """What each adds, in batches and for lone events."""
-    # EventBridge dates events to the second; here are ten of each.
+    """Yield the cost of each, in batches and for single events."""
+    # EventBridge gives times in seconds; here ten events share each second.
     new = [
         event.replace(b"09:15:27Z", b"09:%02d:%02dZ" % divmod(number // 10, 60))
         for number, event in enumerate(new_events())
@@ -82,7 +82,7 @@ def run() -> Iterator[Figure]:
     ready = [*map(envelope.read, new)]
     assert len({event.time for event in ready}) == EVENTS // 10
     for batch, at_most in ((BATCH, 2.0), (1, None)):
-        # Next to each other, because what else this machine does changes.
+        # One after the other, because the load of the machine changes.
         rounds = [
             [_engine(ready, batch, watch).of_all for watch in (id, measure, _traced)]
             for _ in range(ROUNDS)
@@ -100,8 +100,8 @@ def run() -> Iterator[Figure]:
 
 
 def _with_own_ids(number: int, event: bytes) -> Event:
-    """An event with a transport id of its own, and a conversation that it shares with nine others:
-    to find each costs more where there are many."""
+    """Return an event with its own transport id, and a conversation that it shares with nine
+    others: a lookup costs more if there are many."""
     for begin, one in ((b'"id": "', number), (b'"conversationId": "', number // 10)):
         at = event.index(begin) + len(begin)
         event = event[:at] + b"%08x" % crc32(b"%d" % one) + event[at + 8 :]

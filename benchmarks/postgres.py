@@ -1,8 +1,8 @@
-"""The PostgreSQL store, from bytes to outcomes, on a server of its own on this machine.
+"""The PostgreSQL store, from bytes to outcomes, on its own server on this machine.
 
-The server keeps its usual durability: each batch waits twice for the disk. `per core` counts the
-processor time of this process alone, as a client on another machine would use it.
-`EVENTONCE_BENCH_KEYS=1000000` fills the table less far.
+The server has its usual durability: each batch waits twice for the disk. `per core` counts only the
+processor time of this process, as for a client on another machine.
+`EVENTONCE_BENCH_KEYS=1000000` makes the table smaller.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.servers.postgres import Cluster, postgres18, serving
 DURABLE = ("-c", "fsync=on", "-c", "full_page_writes=on", "-c", "shared_buffers=256MB")
 NO_WAIT = "?options=-csynchronous_commit%3Doff"
 ROUNDS = {1: 400, 10: 200, 100: 100}
-"""Batches timed of each size."""
+"""The timed batches of each size."""
 
 LARGEST = int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
 SIZES = tuple(size for size in (10_000, 1_000_000, 10_000_000) if size <= LARGEST)
 MEASURED = 100
-"""Batches of a hundred timed at each size of the table."""
+"""The timed batches of a hundred at each size of the table."""
 
 START = 1_777_886_127
 A_SECOND = 1_000
-"""Events a second in the filled table: what a key's first three bytes rise by."""
+"""Events a second in the filled table: the first three bytes of a key are the second."""
 
 FILL = """
 INSERT INTO eventonce.records (token, expires, done, key, by)
@@ -50,7 +50,7 @@ FROM generate_series({first}, {last}) AS n
 
 
 def _ignore(_: Job) -> None:
-    """A handler that does nothing."""
+    """Do nothing."""
 
 
 def _event(number: int) -> bytes:
@@ -60,14 +60,14 @@ def _event(number: int) -> bytes:
 
 
 class Timed:
-    """Seconds and processor seconds of some work, and of the yardstick beside it."""
+    """Seconds and processor seconds of some work, and of the yardstick."""
 
     def __init__(self) -> None:
         self.seconds = self.processor = self.unit = 0.0
         self.events = 0
 
     def take(self, work: Callable[[], object], events: int) -> None:
-        """Time this once."""
+        """Time this work once."""
         self.unit += json_loads(50) * events
         used, begun = time.process_time(), time.perf_counter()
         work()
@@ -77,7 +77,7 @@ class Timed:
 
 
 def run() -> Iterator[Figure]:
-    """Batches of three sizes, then a table that fills."""
+    """Yield figures of three batch sizes, then of a table that fills."""
     with serving(postgres18, *DURABLE) as cluster:
         store = PostgresStore(cluster.uri())
         store.create()
@@ -108,7 +108,7 @@ def _batches(store: PostgresStore) -> Iterator[Figure]:
 
 
 def _at_once(cluster: Cluster) -> Iterator[Figure]:
-    """How much of the time is waiting for the disk: others' commits go with one's own."""
+    """Yield the effect of group commit: with many threads, one wait for the disk serves several."""
     for what, threads, options in (
         ("eight threads", 8, "?connections=8"),
         ("no wait for the disk", 1, NO_WAIT),
@@ -130,7 +130,7 @@ def _at_once(cluster: Cluster) -> Iterator[Figure]:
 
 
 def _transactions(cluster: Cluster) -> Iterator[Figure]:
-    """Handlers that write a row in the transaction of their completion, 100 side by side."""
+    """Yield handlers that write a row in the transaction of their completion, 100 in parallel."""
     cluster.execute("CREATE TABLE effects (call text)")
     row = "INSERT INTO effects VALUES (%s)"
 
@@ -173,7 +173,7 @@ def _all(consumer: Consumer, events: list[bytes], status: str) -> None:
 
 
 def _growth(cluster: Cluster) -> Iterator[Figure]:
-    """Without waiting for the disk, which takes as long for a small table."""
+    """Yield figures without waits for the disk, which are the same for a small table."""
     cluster.execute("TRUNCATE eventonce.records")
     store = PostgresStore(cluster.uri(options=NO_WAIT))
     chance = random.Random(7)
@@ -199,7 +199,7 @@ def _growth(cluster: Cluster) -> Iterator[Figure]:
 
 
 def _claims(second: int, chance: random.Random) -> list[Claim]:
-    """Facts that are new, with keys as `rules` makes them: the second, then a digest."""
+    """Return new facts with keys as `rules` makes them: the second, then a digest."""
     nonce = chance.getrandbits(52) | 1
     return [
         Claim(

@@ -1,7 +1,7 @@
 """The HTTP receiver on one core: requests a second, and the latency at half that load.
 
-The receiver is a process of its own, pinned to one core where that is possible; the load comes from
-this process, on another one, over connections that are kept. Each figure stands beside a bare
+The receiver is a separate process, pinned to one core if possible; the load comes from this
+process, on another core, over connections that stay open. Each figure is compared with a bare
 Starlette endpoint that only decodes the body, served the same way.
 """
 
@@ -37,11 +37,11 @@ from eventonce.web.server import listen, serve
 from tests.servers.valkey import serving
 
 SECONDS = 4.0
-"""Of each measurement, after a moment to warm up."""
+"""Seconds of each measurement, after a warm-up."""
 CONNECTIONS = 16
 ARRAY = 100
 MANY = 256
-"""Connections of those who send more than the receiver bears: four times what it serves at once."""
+"""Connections of an overload: four times as many as the receiver serves at once."""
 OVERLOAD = 4
 BARE = "bare"
 ROUNDS = 5
@@ -50,15 +50,15 @@ Bodies = Iterator[bytes]
 
 
 def _single(number: int) -> bytes:
-    """An event of now, under a transport id of its own: keys begin with the second of their event,
-    and a store that sorts by key is slow if all events of minutes are of the same second."""
+    """Return an event of now with its own transport id: keys begin with the second of their event,
+    and a store that sorts by key is slow if all events of minutes have the same second."""
     now, own = b"%d" % (time.time_ns() // 1_000_000), b"%08x" % number
     session = EVENT.replace(b"1b8e4c38", own)
     return session.replace(b"6a7e8feb", own).replace(b"1777886127391", now)
 
 
 def posts(size: int) -> Bodies:
-    """Requests, each of so many new events; one event is sent bare, more as an array."""
+    """Yield requests with so many new events; one event is sent bare, more as an array."""
     numbers = itertools.count(time.time_ns() & 0x7FFFFF)
     while True:
         events = [_single(next(numbers)) for _ in range(size)]
@@ -68,7 +68,7 @@ def posts(size: int) -> Bodies:
 
 
 class _Line(asyncio.Protocol):
-    """One connection: a request at a time, and the seconds from when it was due to its answer."""
+    """One connection: one request at a time, and the seconds from its due time to its answer."""
 
     def __init__(self, answered: Callable[[_Line, float], None]) -> None:
         self._answered = answered
@@ -104,7 +104,7 @@ async def _lines(port: int, answered: Callable[[_Line, float], None]) -> list[_L
 
 
 async def flat_out(port: int, requests: Bodies, seconds: float) -> float:
-    """Requests a second when each connection asks as soon as it is answered."""
+    """Return the requests a second if each connection sends as soon as it is answered."""
     count = 0
     ended = asyncio.Event()
     end = time.perf_counter() + seconds
@@ -130,7 +130,7 @@ async def flat_out(port: int, requests: Bodies, seconds: float) -> float:
 
 
 async def _at_rate(port: int, requests: Bodies, rate: float, seconds: float) -> list[float]:
-    """Latencies when requests come evenly at this rate, whether or not others are answered."""
+    """Return the latencies of requests at an even rate, independent of earlier answers."""
     made = [next(requests) for _ in range(max(1, int(rate * seconds)))]
     latencies: list[float] = []
     ended = asyncio.Event()
@@ -153,7 +153,7 @@ async def _at_rate(port: int, requests: Bodies, rate: float, seconds: float) -> 
     started = time.perf_counter()
     for number, request in enumerate(made):
         due = started + number / rate
-        # The loop's timer is no finer than a millisecond: the last of it is waited for awake.
+        # The loop's timer is no finer than a millisecond: the rest is a busy wait.
         await asyncio.sleep(max(0, due - time.perf_counter() - 0.001))
         while time.perf_counter() < due:  # noqa: ASYNC110  answers are read meanwhile
             await asyncio.sleep(0)
@@ -166,7 +166,7 @@ async def _at_rate(port: int, requests: Bodies, rate: float, seconds: float) -> 
 
 
 class _Patient(asyncio.Protocol):
-    """One connection of many: counts what is taken, and leaves what is refused."""
+    """One connection of many: it counts accepted requests, and ignores refused ones."""
 
     def __init__(self, free: deque[_Patient]) -> None:
         self.taken = 0
@@ -193,8 +193,8 @@ class _Patient(asyncio.Protocol):
 async def _overload(
     port: int, pid: int, requests: Bodies, rate: float, seconds: float
 ) -> tuple[int, float]:
-    """Requests that were taken when they come at this rate over many connections, and the seconds
-    of processor time for all; what finds no connection that is free is not sent."""
+    """Return the accepted requests at this rate over many connections, and the processor seconds of
+    the server; a request without a free connection is not sent."""
     loop = asyncio.get_running_loop()
     free: deque[_Patient] = deque()
     lines = [
@@ -223,16 +223,16 @@ async def _decoded(request: Request) -> JSONResponse:
 
 
 def application(store: str) -> Any:
-    """The bare endpoint, or a receiver on this store."""
+    """Return the bare endpoint, or a receiver on this store."""
     if store == BARE:
         return Starlette(routes=[Route("/events", _decoded, methods=["POST"])])
     consumer = Consumer(store, name="bench", rules="genesys", handler=lambda _: None)
-    # What metrics cost is measured by itself.
+    # The cost of metrics has its own benchmark.
     return receiver(consumer, Serve(anyone_may_send_events=True, metrics=False))
 
 
 def _serve(store: str) -> None:
-    """What the other process does."""
+    """Serve in the other process."""
     settings = Serve(port=0)
     listening = listen(settings)
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
@@ -242,7 +242,7 @@ def _serve(store: str) -> None:
 
 @contextmanager
 def _served(store: str) -> Iterator[tuple[int, int]]:
-    """A receiver on this store in a process of its own; its port and its process id."""
+    """Start a receiver on this store in a separate process; yield its port and process id."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.receiver", store], stdout=subprocess.PIPE, text=True
     )
@@ -258,7 +258,7 @@ def _served(store: str) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def apart(pid: int) -> Iterator[None]:
-    """The server on one core, this process on the others, where the system can do that."""
+    """Pin the server to one core and this process to the others, if the system can do that."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -274,28 +274,28 @@ def apart(pid: int) -> Iterator[None]:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of processor time this process has used; none where the system does not tell."""
+    """Return the processor seconds of this process; 0 if the system does not tell."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         return 0.0
-    # The name may hold spaces; user and system time are the 14th and 15th field of all.
+    # The name may contain spaces; user and system time are the 14th and 15th field.
     used = stat.read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 class Measured(NamedTuple):
-    """What one way to serve reached."""
+    """The figures of one variant."""
 
     rate: float
     cpu: float
     slowest: float
     overloaded: float
-    """Events a second of processor time under overload, of those at its capacity."""
+    """Events per processor second under overload, as a share of those at capacity."""
 
 
 def _measured(store: str, size: int) -> Measured:
-    """Requests a second, processor time of each, and the 99th percentile of the latency at half of
-    that rate: the median of some rounds, because what else the machine does shows there first."""
+    """Return requests a second, processor time of each, and the 99th percentile of the latency at
+    half of that rate: the median of some rounds, because other load shows there first."""
     with _served(store) as (port, pid):
         requests = posts(size)
         asyncio.run(flat_out(port, requests, SECONDS / 3))
@@ -312,7 +312,7 @@ def _measured(store: str, size: int) -> Measured:
 
 
 REACH = {("SQLite", 1): 0.6, ("Redis", 1): 0.6, ("SQLite", ARRAY): 0.4}
-"""Of the bare endpoint's speed."""
+"""The least share of the bare endpoint's speed."""
 
 
 def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> Iterator[Figure]:
@@ -328,14 +328,14 @@ def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> It
     if size == 1:
         work = f"{what}: work done at {OVERLOAD} times the load"
         yield Figure(work, found.overloaded, "x", at_least=0.9 if found.overloaded else None)
-    # By processor time where it is known: how fast both are depends on what else the machine does.
+    # By processor time if it is known: the rate depends on other load of the machine.
     speed = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
     least = REACH.get((name, size))
     yield Figure(f"{what}: of a bare endpoint's speed", speed, "x", at_least=least)
 
 
 def run() -> Iterator[Figure]:
-    """Each store with single events and with arrays, beside the bare endpoint."""
+    """Yield the figures of each store with single events and arrays, and of the bare endpoint."""
     with tempfile.TemporaryDirectory() as folder, serving() as node:
         for size in (1, ARRAY):
             bare = _measured(BARE, size)

@@ -1,7 +1,7 @@
 """The Redis store against Powertools' idempotency and a bare `SET NX EX`, on the same server.
 
-Ours goes from bytes to outcomes, with claim and completion; Powertools is given ready dicts, and
-the bare commands ready keys. `EVENTONCE_BENCH_KEYS` makes the large store smaller.
+Ours goes from bytes to outcomes, with claim and completion; Powertools gets ready dicts, and the
+bare commands ready keys. `EVENTONCE_BENCH_KEYS` makes the large store smaller.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from eventonce.types import Claim, Settlement
 from tests.servers.valkey import Node, serving
 
 ROUNDS = 25
-"""Each round times all ways next to each other; the median of their ratios counts, because what
-else this machine does changes from one moment to the next."""
+"""Each round times all variants one after the other; the median of their ratios counts, because the
+load of the machine changes from one moment to the next."""
 EVENTS = 200
-"""Of each way in a round."""
+"""The events of each variant in a round."""
 FLOORS: Mapping[int, tuple[float, float]] = {1: (1.3, 2.5), 10: (6, 12), 100: (12, 25)}
-"""Of new events and of copies, by the size of the batch."""
+"""The least factors for new events and for copies, by batch size."""
 OVERHEAD = 1.4
-"""One event at a time against its two bare commands."""
+"""The limit for one event at a time, against its two bare commands."""
 THREADS, SHARED, ROUND_TRIP = 16, 3.0, 0.0005
-"""Threads that share the calls to the store, how many times as much they must do as one, and the
-seconds of a round trip over a network with which they must."""
+"""The threads that share calls to the store, the least factor of their throughput against one
+thread, and the seconds of a network round trip with which it is measured."""
 REMEMBER = 10 * 86_400
 SMALL, LARGE = 100_000, int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
 GROWTH = 2.0
-"""The processor time of a fact in the large store against the small one."""
+"""The limit of the processor time of a fact in the large store, against the small one."""
 BYTES_A_FACT = 160
 
 Way = Callable[[list[bytes]], object]
@@ -56,7 +56,7 @@ def _events(chance: random.Random) -> list[bytes]:
 
 
 def _powertools(node: Node) -> Callable[[list[dict[str, Any]]], None]:
-    """One event a call is all it has."""
+    """Return Powertools' function: it takes one event a call."""
     client: Any = redis.Redis(port=node.port, decode_responses=True)
     body = "detail.eventBody"
     parts = ("conversationId", "participantId", "sessionId", "eventTime")
@@ -64,12 +64,12 @@ def _powertools(node: Node) -> Callable[[list[dict[str, Any]]], None]:
         event_key_jmespath=f'["detail-type", {", ".join(f"{body}.{part}" for part in parts)}]',
         expires_after_seconds=REMEMBER,
     )
-    # Without a context it warns with every call, which would not be fair.
+    # Without a context it logs a warning with every call, which would not be fair.
     context: Any = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000)
     config.register_lambda_context(context)
 
     def handle(event: dict[str, Any]) -> None:
-        """Does nothing, like ours."""
+        """Do nothing, like our handler."""
 
     idempotent: Any = idempotent_function(
         handle,
@@ -96,7 +96,7 @@ def _bare(node: Node) -> Callable[[list[str]], None]:
 
 
 def _two_bare(port: int) -> Callable[[list[Claim]], None]:
-    """What claim and completion would be at the least: two commands by the driver."""
+    """Return the minimum for claim and completion: two commands by the driver."""
     client = redis.Redis(port=port)
 
     def process(claims: list[Claim]) -> None:
@@ -179,7 +179,7 @@ def _claims(count: int, chance: random.Random) -> list[Claim]:
 
 
 def _one_by_one(node: Node) -> Iterator[Figure]:
-    """An event at a time, by the store alone and from bytes to outcome."""
+    """Yield figures of one event at a time, by the store alone and from bytes to outcome."""
     chance = random.Random(3)
     store = RedisStore.from_uri(node.uri)
     consumer = Consumer(RedisStore.from_uri(node.uri), name="bench", rules="genesys")
@@ -201,7 +201,7 @@ def _one_by_one(node: Node) -> Iterator[Figure]:
 def _threads_against_one(
     work: Callable[[Any], object], given: Callable[[], Any], rounds: int
 ) -> float:
-    """How many times as much these threads do as one does."""
+    """Return the throughput of these threads as a multiple of one thread's."""
     ratios = []
     with ThreadPoolExecutor(THREADS) as threads:
         for _ in range(rounds):
@@ -215,16 +215,16 @@ def _threads_against_one(
 
 
 def _many_threads(node: Node) -> Iterator[Figure]:
-    """One event a call in many threads, which share the store's calls, against one thread: on
-    loopback and over a network; beside each the two bare commands in as many threads.
+    """Yield the throughput of many threads with one event a call, which share the store's calls,
+    against one thread: on loopback and over a network; also for the two bare commands.
 
-    On loopback a thread waits for the server a third of its time, so that Python's lock bounds
-    what threads add: the bare commands, which share nothing, show that bound.
+    On loopback a thread waits for the server a third of its time, so the GIL limits what more
+    threads can add: the bare commands, which share nothing, show that limit.
     """
     chance = random.Random(11)
     with delayed(node.port, ROUND_TRIP) as far:
         for where, port in (("", node.port), (f", {ROUND_TRIP * 1000:g} ms away", far)):
-            # Fewer rounds where each takes longer.
+            # Fewer rounds if each takes longer.
             rounds = ROUNDS if port == node.port else 5
             bare = _two_bare(port)
             found = _threads_against_one(bare, lambda: _claims(EVENTS, chance), rounds)
@@ -245,7 +245,7 @@ def _many_threads(node: Node) -> Iterator[Figure]:
 def _fill(
     store: RedisStore, count: int, chance: random.Random, clock: Callable[[], float]
 ) -> float:
-    """Complete so many facts; answers the seconds it took by this clock."""
+    """Complete so many facts; return the seconds by this clock."""
     spent = 0.0
     for _ in range(count // 1_000):
         claims = _claims(1_000, chance)
@@ -262,7 +262,7 @@ def _fill(
 
 
 def _processor_time(node: Node) -> Callable[[], float]:
-    """Seconds for which the server and this process have had a processor."""
+    """Return the processor seconds of the server and of this process."""
     client = node.client()
 
     def seconds() -> float:
@@ -273,8 +273,8 @@ def _processor_time(node: Node) -> Callable[[], float]:
 
 
 def _load(node: Node, store: RedisStore, count: int, chance: random.Random) -> None:
-    """Put so many completed facts into a store, faster than by claiming them: like one that is
-    there, under keys that rules could have made, and over a socket of its own."""
+    """Put so many completed facts into a store, faster than by claims: copies of an existing record
+    under keys that rules could have made, over a separate socket."""
     (claim,) = _claims(1, chance)
     _store_alone(store)([claim])
     keys, client = Keys("eventonce"), node.client()
@@ -293,11 +293,11 @@ def _load(node: Node, store: RedisStore, count: int, chance: random.Random) -> N
 
 
 def _growth(small: Node, large: Node) -> Iterator[Figure]:
-    """What a fact costs, in memory and in time, as the store fills.
+    """Yield the cost of a fact, in memory and in time, as the store fills.
 
-    Processor time, because time by the clock is also that of whatever else this machine does. The
-    two sizes take turns and the best round of each counts: other load only ever adds, and more to
-    one round than to the next.
+    Processor time, because wall-clock time includes other load of the machine. The two sizes take
+    turns and the best round of each counts: other load only adds time, and not the same in every
+    round.
     """
     chance = random.Random(2)
     sizes = {SMALL: small, LARGE: large}
@@ -322,7 +322,7 @@ def _growth(small: Node, large: Node) -> Iterator[Figure]:
 
 
 def run() -> Iterator[Figure]:
-    """Speed first, then growth, each on a server of its own."""
+    """Yield the figures of speed, then of growth, each on its own server."""
     with serving() as node:
         yield from _speed(node)
         yield from _one_by_one(node)

@@ -1,6 +1,6 @@
-"""The same app on the servers it could have: processor time a request, one server beside another.
+"""The same app on the servers that it could use: processor time a request, compared.
 
-The decision `docs/decisions/0015-uvicorn-with-httptools-and-uvloop.md` rests on these figures.
+The decision `docs/decisions/0015-uvicorn-with-httptools-and-uvloop.md` uses these figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.servers import free_port
 
 SECONDS = 2.0
 ROUNDS = 3
-"""Of each server in turn; the median counts, because what else the machine does changes."""
+"""Rounds of all servers in turn; the median counts, because the load of the machine changes."""
 
 SERVERS = (
     "uvicorn h11 asyncio",
@@ -37,7 +37,7 @@ APPS = {"bare Starlette": BARE, "receiver on memory": "memory:"}
 
 
 def _serve(server: str, store: str, port: int) -> None:
-    """What the other process does."""
+    """Serve in the other process."""
     name, kind, loop = server.split()
     app = application(store)
     if name == "uvicorn":
@@ -66,7 +66,7 @@ async def _up(port: int) -> None:
 
 
 def _measured(server: str, store: str) -> float:
-    """Seconds of processor time a request."""
+    """Return the processor seconds a request."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.servers", server, store, str(port)]
     process = subprocess.Popen(command)
@@ -85,8 +85,8 @@ def _measured(server: str, store: str) -> float:
 
 
 def run() -> Iterator[Figure]:
-    """Each app on each server, where the system tells processor time."""
-    if not os.path.exists("/proc/self/stat"):  # noqa: PTH110  the same question as a path's
+    """Yield the figures of each app on each server, if the system tells processor time."""
+    if not os.path.exists("/proc/self/stat"):  # noqa: PTH110  as short as with a Path
         return
     servers = [one for one in SERVERS if find_spec(one.split()[0]) and _loop(one)]
     for app, store in APPS.items():

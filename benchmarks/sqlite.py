@@ -1,8 +1,8 @@
 """The SQLite store as it fills, from 10 thousand keys to 10 million: claim and settle in batches of
 1,000. Keys that begin with their time stay on a few pages of the tree; those of facts without a
-time and of states fall anywhere in it, and are measured by themselves, up to 3 million.
+time and of states are spread over all of it, and are measured separately, up to 3 million.
 
-`EVENTONCE_BENCH_KEYS` makes the largest store smaller; `EVENTONCE_BENCH_CLOCK=processor` leaves out
+`EVENTONCE_BENCH_KEYS` makes the largest store smaller; `EVENTONCE_BENCH_CLOCK=processor` excludes
 the work of other programs, and the waits for the disk.
 """
 
@@ -28,15 +28,15 @@ SMALL = 100_000
 LARGE = int(os.environ.get("EVENTONCE_BENCH_KEYS", "10000000"))
 SIZES = (*(size for size in (10_000, SMALL, 1_000_000) if size < LARGE), LARGE)
 MEASURED = 300
-"""Batches timed: a few times what lies between two checkpoints; fewer in a store that is small."""
+"""The timed batches: a few times those between two checkpoints; fewer in a small store."""
 
 EVENTS_A_SECOND = 1_000
 SCATTERED = min(LARGE, 3_000_000)
 BURST = min(LARGE, 100_000)
-"""Events of each rate: five seconds of the highest."""
+"""The events of each rate: five seconds of the highest."""
 
 FILLED_AT_ONCE = 50_000
-"""Keys in one batch where a store is only filled: each batch goes through the whole tree."""
+"""Keys in one batch while a store is only filled: each batch goes through the whole tree."""
 
 START = 1_777_000_000
 LEASE = 60_000
@@ -46,7 +46,7 @@ REMEMBER = 10 * 86_400_000
 def _batch(
     number: int, chance: random.Random, size: int = BATCH, rate: int = EVENTS_A_SECOND
 ) -> list[Claim]:
-    """Facts that are new, with keys as `rules` makes them: the second, then a digest."""
+    """Return new facts with keys as `rules` makes them: the second, then a digest."""
     second = ((START + number * size // rate) % 2**24).to_bytes(3, "big")
     nonce = chance.getrandbits(52) | 1
     return [
@@ -56,7 +56,7 @@ def _batch(
 
 
 def _scattered(count: int, chance: random.Random, *, states: bool) -> list[Claim]:
-    """New facts without a time, or first versions of new subjects."""
+    """Return new facts without a time, or first versions of new subjects."""
     nonce = chance.getrandbits(52) | 1
     return [
         Claim(
@@ -74,7 +74,7 @@ def _scattered(count: int, chance: random.Random, *, states: bool) -> list[Claim
 
 
 def _process(store: SQLiteStore, claims: list[Claim], now: int) -> tuple[float, float]:
-    """Seconds for claiming and for completing."""
+    """Return the seconds for claiming and for completing."""
     begun = clock()
     verdicts = store.claim(claims, now)
     claimed = clock()
@@ -113,7 +113,7 @@ def run() -> Iterator[Figure]:
                 times.append(_process(store, _batch(number, chance), _instant(number)))
                 units.append(json_loads(BATCH))
                 number += 1
-            # Each sum holds the same moments of other programs.
+            # Each sum includes the same moments of other programs.
             both = sum(map(sum, times)) / sum(units) / BATCH
             unit = median(units) * BATCH
             at = f"at {size:,} keys"
@@ -123,7 +123,7 @@ def run() -> Iterator[Figure]:
             yield Figure(f"{at}: memory of the process", memories[size] / 2**20, "MiB")
             speeds[size] = 1 / both
         yield Figure("speed left in the large store", speeds[LARGE] / speeds[SMALL], at_least=0.5)
-        # By then SQLite's own cache is full, which has a fixed size.
+        # By then SQLite's own cache, which has a fixed size, is full.
         grown = memories[LARGE] / memories[SIZES[-2]]
         yield Figure(f"memory, of that at {SIZES[-2]:,} keys", grown, at_most=1.1)
         batches = [_batch(number + n, chance) for n in range(20)]
@@ -145,7 +145,8 @@ def run() -> Iterator[Figure]:
 
 
 def _run_bursts() -> Iterator[Figure]:
-    """Keys of one second fall anywhere among each other: more of them are more pages a batch."""
+    """Yield figures at higher rates: keys of one second are random, so more of them touch more
+    pages."""
     for size, rate in ((100, 1_000), (100, 20_000), (1_600, 20_000)):
         chance = random.Random(7)
         took = units = 0.0
@@ -161,7 +162,7 @@ def _run_bursts() -> Iterator[Figure]:
 
 
 def _run_scattered(*, states: bool) -> Iterator[Figure]:
-    """The same with keys that fall anywhere in the tree."""
+    """Yield the same figures with keys that are spread over the whole tree."""
     chance = random.Random(7)
     name = "states" if states else "facts without a time"
     now = START * 1000
@@ -187,7 +188,7 @@ def _run_scattered(*, states: bool) -> Iterator[Figure]:
 
 
 def _resident() -> int:
-    """Bytes of memory in use, or the most ever used where the system does not say."""
+    """Return the bytes of memory in use, or the peak if the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,9 +1,9 @@
-"""`eventonce diagnose` on simulated captures of three sizes: what an event costs in processor time,
-whether that grows with the capture, and the memory of all processes together.
+"""`eventonce diagnose` on simulated captures of three sizes: the processor time of an event,
+whether it grows with the capture, and the memory of all processes together.
 
-`EVENTONCE_BENCH_STUDY` is the number of events of the largest capture; `make scale` asks for ten
-million. Rates are those of two cores that do nothing else: processor time, not the clock, so that
-other work on the machine counts less.
+`EVENTONCE_BENCH_STUDY` is the number of events of the largest capture; `make scale` sets ten
+million. Rates are those of two idle cores: processor time, not wall-clock time, so that other load
+on the machine counts less.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks import Figure
 
 LARGEST = int(os.environ.get("EVENTONCE_BENCH_STUDY", "1000000"))
 PART = min(1_000_000, LARGEST // 10)
-"""Events of one file of a capture."""
+"""The events in one file of a capture."""
 PARTS = LARGEST // PART
 ENDING = ".jsonl" if LARGEST <= 10_000_000 else ".jsonl.zst"
-"""Ten million events are 10 GB, and a tenth of that compressed."""
+"""Ten million events are 10 GB, or a tenth of that compressed."""
 CORES = 2
 WATCHED = 0.5
-"""Seconds from one look at the memory to the next."""
+"""Seconds between two measurements of the memory."""
 
 DIAGNOSED = """
 import json, resource, sys
@@ -64,7 +64,7 @@ print(json.dumps({"lines": lines, "all": time.process_time() - before}))
 
 
 def _memory(process: int) -> int:
-    """Bytes of a process and of those it started; pages that they share count once."""
+    """Return the bytes of a process and its children; shared pages count once."""
     total = 0
     try:
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
@@ -77,7 +77,7 @@ def _memory(process: int) -> int:
 
 
 def _disk(folder: str) -> int:
-    """Bytes of the files in a folder, some of which may be removed meanwhile."""
+    """Return the bytes of the files in a folder; some may be removed meanwhile."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -87,8 +87,8 @@ def _disk(folder: str) -> int:
 
 
 def measured(script: str, *arguments: Path | int) -> dict[str, Any]:
-    """What the script prints, and the most memory and temporary disk space that it was seen to
-    take."""
+    """Return the output of the script, and the most memory and temporary disk space that it was
+    seen to use."""
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**os.environ, "TMPDIR": temporary}
         command = [sys.executable, "-c", script, *map(str, arguments)]
@@ -103,7 +103,7 @@ def measured(script: str, *arguments: Path | int) -> dict[str, Any]:
 
 
 def simulated(folder: str, parts: int, events: int, ending: str) -> list[Path]:
-    """The files of a capture, each with conversations of its own."""
+    """Return the files of a capture, each with its own conversations."""
     files = []
     for seed in range(1, parts + 1):
         files.append(Path(folder, f"{seed:04}{ending}"))
@@ -117,7 +117,7 @@ def simulated(folder: str, parts: int, events: int, ending: str) -> list[Path]:
 
 
 def run() -> Iterator[Figure]:
-    """Simulate, diagnose, compare."""
+    """Simulate captures, diagnose them, and compare the costs."""
     costs, counting = [], []
     with tempfile.TemporaryDirectory() as folder:
         files = simulated(folder, PARTS, PART, ENDING)

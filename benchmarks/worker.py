@@ -40,21 +40,21 @@ from tests.servers.valkey import serving
 
 EVENTS = int(os.environ.get("EVENTONCE_BENCH_EVENTS", "3000"))
 WARM = 300
-"""Events after which a process is measured: imports and first connections are not the question."""
+"""Events before the measurement begins: imports and first connections do not count."""
 ROUNDS = 7
-"""Each round runs all ways one after the other, because what else this machine does changes from
+"""Each round runs all variants one after the other, because the load of the machine changes from
 one moment to the next; medians count."""
 
 
 class Spent(NamedTuple):
-    """What one process took, seconds an event."""
+    """The seconds an event of one process."""
 
     cpu: float
     wall: float
 
 
 class Watch:
-    """Measures this process from the first event after the warm-up on."""
+    """Measures this process from the first event after the warm-up."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -62,7 +62,7 @@ class Watch:
         self._last = 0.0
 
     def count(self, events: int) -> bool:
-        """So many more are through; whether that is all."""
+        """Count so many more events; return whether all are done."""
         before, self.events = self.events, self.events + events
         if before < WARM <= self.events:
             self._from = _now()
@@ -72,7 +72,7 @@ class Watch:
         return True
 
     def spent(self) -> Spent:
-        """All CPU until now, and the time until the last event was through."""
+        """Return the CPU time until now, and the time until the last event."""
         cpu, measured = _now()[0] - self._from[0], self.events - WARM
         return Spent(cpu / measured, (self._last - self._from[1]) / measured)
 
@@ -83,7 +83,7 @@ def _now() -> tuple[float, float]:
 
 
 def _loop(url: str, endpoint: str, each: Callable[[list[dict[str, Any]]], list[str]]) -> Spent:
-    """Receive ten, do something with each, delete those that are to be deleted."""
+    """Receive ten messages, call the function with them, and delete those that it returns."""
     client = boto3.client("sqs", endpoint_url=endpoint)
     watch, ended = Watch(), False
     while not ended:
@@ -102,12 +102,12 @@ def _loop(url: str, endpoint: str, each: Callable[[list[dict[str, Any]]], list[s
 
 
 def bare(url: str, endpoint: str, _: str) -> Spent:
-    """Receive and delete, and nothing else."""
+    """Only receive and delete."""
     return _loop(url, endpoint, lambda messages: [it["ReceiptHandle"] for it in messages])
 
 
 def ours_bare(url: str, endpoint: str, _: str) -> Spent:
-    """The same by our own client."""
+    """Only receive and delete, with our own client."""
     source = SQSSource(Queue.from_uri(f"{url}?endpoint={endpoint}"))
     watch, ended = Watch(), False
     while not ended:
@@ -118,7 +118,7 @@ def ours_bare(url: str, endpoint: str, _: str) -> Spent:
 
 
 def tutorial(url: str, endpoint: str, store: str) -> Spent:
-    """Remember each event's id for five minutes; say so for each, as such loops do."""
+    """Remember each event's id for five minutes, and log each, as such loops do."""
     logging.basicConfig(level=logging.INFO)
     log = logging.getLogger(__name__)
     cache = redis.Redis.from_url(store)
@@ -145,7 +145,7 @@ def tutorial(url: str, endpoint: str, store: str) -> Spent:
 
 
 def ours(url: str, endpoint: str, store: str, *, watched: bool = False) -> Spent:
-    """The worker as `eventonce run` makes it."""
+    """Run the worker as `eventonce run` makes it."""
     watch = Watch()
 
     def sink(_: Job) -> None:
@@ -168,7 +168,7 @@ def ours(url: str, endpoint: str, store: str, *, watched: bool = False) -> Spent
 
 
 def ours_watched(url: str, endpoint: str, store: str) -> Spent:
-    """The same with history and metrics."""
+    """Run the worker with history and metrics."""
     return ours(url, endpoint, store, watched=True)
 
 
@@ -193,7 +193,7 @@ def _measured(way: str, url: str, endpoint: str, store: str) -> Spent:
 
 
 def _fill(queue: Queue, chance: random.Random) -> None:
-    """Somewhat more than is measured: the last ones are on their way when the others are done."""
+    """Send somewhat more events than are measured: the last are in flight when the others end."""
     entries = []
     for _ in range(WARM + EVENTS):
         event = EVENT.replace(b"1b8e4c38", b"%08x" % chance.getrandbits(32))
@@ -203,7 +203,7 @@ def _fill(queue: Queue, chance: random.Random) -> None:
 
 
 def run() -> Iterator[Figure]:
-    """CPU beyond receiving and deleting, and throughput, of both."""
+    """Yield the CPU time beyond receiving and deleting, and the throughput, of both."""
     chance = random.Random(1)
     found: dict[str, list[Spent]] = {way: [] for way in WAYS}
     with emulated(), ministack() as endpoint, serving() as node:
@@ -218,7 +218,7 @@ def run() -> Iterator[Figure]:
     for way, spent in found.items():
         yield Figure(f"{way}: CPU", cpu[way] * 1e6, "µs an event")
         yield Figure(f"{way}: time", median(one.wall for one in spent) * 1e6, "µs an event")
-    # Of medians, not a median: differences of what a busy machine shook are shaken twice.
+    # Differences of medians, not medians of differences, which would have the noise of both.
     bare_cpu = cpu["receive and delete, boto3"]
     loop = cpu["the loop"] - bare_cpu
     yield Figure("CPU: worker / loop", cpu["the worker"] / cpu["the loop"], "x")

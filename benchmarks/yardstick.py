@@ -1,4 +1,4 @@
-"""What everything else is measured by: `json.loads` of a 1 KB event on this machine, now."""
+"""The unit of all figures: `json.loads` of a 1 KB event on this machine, now."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVENT = json.dumps(
         },
     }
 ).encode()
-"""Of the usual shape and size, with made-up names and numbers; bytes, as events arrive."""
+"""An event of the usual shape and size, with made-up names and numbers; bytes, as events arrive."""
 
 
 clock: Final[Callable[[], float]] = (
@@ -50,12 +50,12 @@ clock: Final[Callable[[], float]] = (
     if os.environ.get("EVENTONCE_BENCH_CLOCK") == "processor"
     else time.perf_counter
 )
-"""Seconds. `EVENTONCE_BENCH_CLOCK=processor` counts those in which this process is at work: for a
-machine that has other work to do. The time in which it waits for the disk is then left out."""
+"""Seconds. `EVENTONCE_BENCH_CLOCK=processor` counts only those in which this process works, for a
+machine with other load. Waits for the disk are then left out."""
 
 
 def json_loads(repeat: int = 1_000) -> float:
-    """Seconds to decode the event, as of now: ask again and again during a long measurement."""
+    """Return the seconds to decode the event now; measure it often during a long measurement."""
     started = clock()
     for _ in range(repeat):
         json.loads(EVENT)

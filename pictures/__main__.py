@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
 
 def drawn(name: str) -> str:
-    """The picture as it is drawn now."""
+    """Return the picture, drawn now."""
     picture: str = importlib.import_module(f"pictures.{name}").draw()
     return picture
 

@@ -7,7 +7,7 @@ from pictures.studied import diagnosis, paper
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     found = diagnosis().over_time
     assert found is not None, "simulated events have arrivals"
     return paper(causes_over_time(found))

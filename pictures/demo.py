@@ -1,4 +1,4 @@
-"""A recording of `eventonce demo`: the command is run in a terminal, and its output typed out."""
+"""A recording of `eventonce demo`: the command runs in a terminal, and its output is animated."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pictures.svg import page
 
 COLUMNS: Final = 112
 ACROSS: Final = 7.83
-"""Pixels of a character; `textLength` makes it so in every font."""
+"""The width of a character in pixels; `textLength` makes it the same in every font."""
 DOWN: Final = 18
 LEFT: Final = 24
 TOP: Final = 62
 COMMAND: Final = "eventonce demo"
 TYPED: Final = 0.06
-"""Seconds that a typed letter takes; a line of output takes half as long again."""
+"""Seconds for a typed letter; a line of output takes half as long again."""
 COLOURS: Final = {"1": "bold", "31": "red", "32": "green", "33": "amber", "34": "blue"}
 
 LOOK: Final = """
@@ -41,7 +41,7 @@ svg { --paper: #14181f; --edge: #3d444d; --ink: #dfe6ee; --soft: #9da7b3; --gree
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     lines = recorded()
     prompt = [f'<text x="{LEFT}" y="{TOP}" class="green">$</text>']
     prompt += [
@@ -65,11 +65,11 @@ def draw() -> str:
 
 
 def recorded() -> list[str]:
-    """The lines that the command writes to a terminal, with their colours."""
+    """Return the lines that the command writes to a terminal, with their colours."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {"PATH": path, "TERM": "xterm", "LANG": "C.UTF-8"}  # none of COLUMNS, NO_COLOR, …
+    environment = {"PATH": path, "TERM": "xterm", "LANG": "C.UTF-8"}  # without COLUMNS, NO_COLOR, …
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(
@@ -88,7 +88,7 @@ def _read(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             chunk = os.read(terminal, 65_536)
-        except OSError:  # Linux says so when the last writer has gone.
+        except OSError:  # raised on Linux when the last writer has closed
             return
         if not chunk:
             return
@@ -96,7 +96,7 @@ def _read(terminal: int) -> Iterator[bytes]:
 
 
 def _line(line: str, y: float, after: float) -> Iterator[str]:
-    """The words of a line; wide gaps are not drawn, so that columns stand in every font."""
+    """Yield the words of a line; wide gaps are not drawn, so that columns align in every font."""
     column, look = 0, ""
     for piece in re.split(r"(\x1b\[[\d;]*m)", line):
         if piece.startswith("\x1b"):

@@ -1,4 +1,4 @@
-"""The state machine of a fact: what its record goes through, as the law has it."""
+"""The state machine of a fact: the conditions of its record, by the law."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ NOTE: Final = [
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return drawing("The state machine of a fact", EDGES, ANSWERS, "done", NOTE)

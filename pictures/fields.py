@@ -7,6 +7,6 @@ from pictures.studied import diagnosis, paper
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     (kind, *_) = (kind for kind in diagnosis().kinds if kind.rule == "eventbridge")
     return paper(field_map(kind)._replace(title=f"Fields of {kind.type}"))

@@ -1,4 +1,4 @@
-"""The benchmark figures that have a bound: how far from it each is, and how it was before."""
+"""The benchmark figures that have a bound: their distance from it, and their history."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pictures.svg import page, text
 WIDTH: Final = 1040
 ROW: Final = 26
 BOUND: Final = 500
-"""Where the bound stands; to the right of it is better than asked."""
+"""The place of the bound; to the right of it is better than required."""
 OCTAVE: Final = 46
-"""Pixels that a factor of two takes."""
+"""The pixels of a factor of two."""
 WIDEST: Final = 4
-"""Octaves; a figure sixteen times as good as asked fills the row."""
+"""The most octaves; a figure sixteen times as good as required fills the row."""
 NAME, VALUE, HISTORY = 24, 704, 944
 LOOK: Final = """
 .bar { fill: var(--green); opacity: .75; } .bar.short { fill: var(--red); }
@@ -26,12 +26,12 @@ LOOK: Final = """
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return chart(runs())
 
 
 def chart(history: Sequence[Run]) -> str:
-    """A row for every bounded figure of the latest run of each benchmark."""
+    """Return a row for every bounded figure of the latest run of each benchmark."""
     latest = {figure.benchmark: run for run in history for figure in run.figures}
     y = 40
     parts = [
@@ -69,9 +69,9 @@ def chart(history: Sequence[Run]) -> str:
 
 
 def _score(one: Measured) -> float:
-    """How many times as good as asked; 0 where nothing is asked."""
+    """Return how many times better than required a figure is; 0 if nothing is required."""
     if one.at_most is not None:
-        # A cost may be less than nothing, where it is a difference.
+        # A cost that is a difference may be negative.
         return one.at_most / one.value if one.value > 0 else inf
     return one.value / one.at_least if one.at_least else 0
 
@@ -107,8 +107,8 @@ def _short(value: float | None) -> str:
 
 
 def _spark(values: Sequence[float], y: float) -> list[str]:
-    """The values of all runs, the lowest at the bottom; nothing for a single run. A range of less
-    than a fifth does not fill the height: it may be noise."""
+    """Return the line of the values of all runs, the lowest at the bottom; nothing for a single
+    run. A range of less than a fifth does not fill the height: it may be noise."""
     if len(values) < 2:
         return []
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""What each guard loses and lets through, as `eventonce backtest` counts it."""
+"""The events that each guard loses and lets through, as `eventonce backtest` counts them."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pictures.studied import paper, results
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return paper(guards(results()))

@@ -1,4 +1,4 @@
-"""How late copies come, as `eventonce diagnose` counts them."""
+"""The lateness of copies, as `eventonce diagnose` counts it."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pictures.studied import diagnosis, paper
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return paper(lateness(diagnosis().late))

@@ -1,6 +1,6 @@
-"""The paper of a state machine: the five conditions a record can be in, and its arrows' ways.
+"""The layout of a state machine: the five conditions of a record, and the paths of its arrows.
 
-`fact` and `version` say what stands on the arrows; a test holds both to the law.
+`fact` and `version` have the words on the arrows; a test compares both with the law.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DONE_AT: Final = (860, 300)
 
 
 class Way(NamedTuple):
-    """How an arrow goes, and where its words stand."""
+    """The path of an arrow, and the place of its words."""
 
     path: str
     x: float
@@ -50,7 +50,7 @@ def drawing(
     done: str,
     note: Sequence[str],
 ) -> str:
-    """One machine: what stands on its arrows, and what another claim gets in each condition."""
+    """Return one machine: the words on its arrows, and the answers to other claims."""
     parts = [
         '<circle cx="80" cy="120" r="9" style="fill: var(--ink)"/>',
         text(80, 150, "no record", "small"),

@@ -1,7 +1,7 @@
-"""Screenshots of the dashboard, by a real browser beside the worker of the demo, after an hour that
-is made up: `make screens` writes `docs/pictures/dashboard-*.png`.
+"""Screenshots of the dashboard, by a real browser beside the worker of the demo, after a made-up
+hour: `make screens` writes `docs/pictures/dashboard-*.png`.
 
-They are not drawn anew by `make pictures`, and no test compares them: each one is another hour.
+`make pictures` does not draw them, and no test compares them: each time it is another hour.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ TYPES = (
     "flow.end",
 )
 BROKE = range(22, 31)
-"""Minutes of the hour in which the CRM was away."""
+"""Minutes of the hour in which the CRM did not answer."""
 WORKERS = ("crm-7d9:1", "crm-7d9:2", "crm-b41:1")
 PLAYED = 45.0
-"""Seconds that the worker of the demo plays."""
+"""Seconds for which the worker of the demo runs."""
 
 
 def _hour() -> Iterator[tuple[Kind, Own]]:
-    """An hour of decisions, with an outage in it."""
+    """Yield an hour of decisions, with an outage in it."""
     chance = random.Random(7)
     now = int(time.time() * 1000)
     for minute in range(60):
@@ -67,11 +67,11 @@ def _hour() -> Iterator[tuple[Kind, Own]]:
 
 
 def _states() -> Iterator[WorkerState]:
-    """The workers of that hour; one of them was killed two minutes ago."""
+    """Yield the workers of that hour; one of them was killed two minutes ago."""
     now = int(time.time() * 1000)
     type_ = f"v2.detail.events.conversation.{{id}}.{TYPES[5]}"
     for number, worker in enumerate(WORKERS):
-        # They stay as new as this for as long as the pictures are taken.
+        # Later than now, so that they stay current while the pictures are taken.
         told = now - 120_000 if number == 2 else now + int(PLAYED * 1000)
         key = random.Random(number).randbytes(16).hex()
         lease = Lease(type_, "genesys.wrapup", 1, key, told - 8_000, told, 60_000)
@@ -88,7 +88,7 @@ def _shoot(page: Page, name: str, path: str, high: int, wide: int = 1100) -> Non
 
 
 def main() -> None:
-    """Play, and take the pictures."""
+    """Run the demo, and take the pictures."""
     with TemporaryDirectory() as folder, chdir(folder), playing(Path(), rate=20.0) as played:
         tables = Tables(SQLiteDriver(location_of(played.resources.history)))
         tables.add(_hour())

@@ -1,5 +1,5 @@
-"""The captures that the plots of docs/study.md and the README are of, as their commands simulate
-them; and the paper of a plot."""
+"""The captures of the plots in docs/study.md and the README, simulated as by their commands; and
+the style of a plot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def diagnosis() -> Diagnosis:
 
 @cache
 def results() -> list[Result]:
-    """`eventonce simulate --events 20000`, and what the guards of the README make of it."""
+    """`eventonce simulate --events 20000`, and the results of the guards of the README."""
     guards = [
         RulesGuard(f"eventonce {name}", _rules(name)) for name in ("genesys:latest", "genesys")
     ]
@@ -57,5 +57,5 @@ def _rules(preset: str) -> Ruleset:
 
 
 def paper(plot: Plot) -> str:
-    """The plot as a picture."""
+    """Return the plot as a picture."""
     return whole(plot, WIDE, plot_style())

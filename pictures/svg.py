@@ -1,4 +1,4 @@
-"""The paper all pictures share: one look in light and dark, and no file beside the picture."""
+"""The style that all pictures share: one look in light and dark, and no other file needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEAD: Final = (
 
 
 def page(width: int, height: int, title: str, parts: Iterable[str], *, look: str = "") -> str:
-    """The whole picture; its title is read to those who do not see it."""
+    """Return the whole picture; screen readers read its title."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="{escape(title)}">\n'
@@ -52,7 +52,7 @@ def page(width: int, height: int, title: str, parts: Iterable[str], *, look: str
 def text(
     x: float, y: float, lines: str | Sequence[str], look: str = "", anchor: str = "middle"
 ) -> str:
-    """Lines of text around `y`, their middle."""
+    """Return lines of text with their middle at `y`."""
     rows = [lines] if isinstance(lines, str) else list(lines)
     first = y + 4.5 - LINE * (len(rows) - 1) / 2
     return "".join(
@@ -63,7 +63,7 @@ def text(
 
 
 def box(x: float, y: float, width: float, height: float, colour: str = "") -> str:
-    """A box around the point `x`, `y`."""
+    """Return a box around the point `x`, `y`."""
     return (
         f'<rect x="{x - width / 2:g}" y="{y - height / 2:g}" width="{width:g}" height="{height:g}" '
         f'rx="9" class="box {colour}"/>'
@@ -71,5 +71,5 @@ def box(x: float, y: float, width: float, height: float, colour: str = "") -> st
 
 
 def arrow(path: str, *, dashed: bool = False) -> str:
-    """A line with a head, along an SVG path."""
+    """Return an arrow along an SVG path."""
     return f'<path class="arrow{" dashed" if dashed else ""}" d="{path}"/>'

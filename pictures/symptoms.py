@@ -1,6 +1,6 @@
-"""Screenshots for docs/operate.md: what the dashboard shows of each symptom, by a real browser, of
-some minutes that are made up: `make screens` writes `docs/pictures/symptom-*.png`.
-As those of `screens`, no test compares them."""
+"""Screenshots for docs/operate.md: the dashboard at each symptom, by a real browser, for some
+made-up minutes: `make screens` writes `docs/pictures/symptom-*.png`. Like those of `screens`, no
+test compares them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TWICE = "4c0f1f5e-8f0d-4f57-9b1a-f2f0a8f6c1d9"
 
 
 class Symptom(NamedTuple):
-    """What is decided, by status, and the view that shows it."""
+    """The decisions by status, and the view that shows the symptom."""
 
     decided: Mapping[str, int]
     path: str
@@ -95,7 +95,7 @@ def _decisions(symptom: Symptom) -> Iterator[tuple[Kind, Own]]:
 
 
 def _twice(now: int) -> Iterator[tuple[Kind, Own]]:
-    """A call whose end ran twice: the first run stood still for longer than its lease."""
+    """Yield a call whose end ran twice: the first run stopped for longer than its lease."""
     for name, status, ago, attempt in (
         ("acd.start", "done", 400_000, 1),
         ("acd.end", "done", 200_000, 2),
@@ -133,7 +133,7 @@ def main() -> None:
                 page.goto(server.link_of(app, listening))
                 page.wait_for_url(f"{url}/")
                 page.goto(f"{url}{symptom.path}")
-                # The rate of now is known from the second look on.
+                # The current rate is known from the second request on.
                 page.wait_for_timeout(2_000)
                 page.screenshot(path=FOLDER / f"symptom-{name}.png")
                 page.close()

@@ -1,4 +1,4 @@
-"""The state machine of a state: what the record of a subject goes through, version by version."""
+"""The state machine of a state: the conditions of a subject's record, version by version."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ NOTE: Final = [
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return drawing("The state machine of a state", EDGES, ANSWERS, "applied", NOTE)

@@ -1,4 +1,4 @@
-"""The walk of one event: what is made of it on its way, and where it can leave."""
+"""The way of one event: the result of each step, and where the event can leave."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HIGH: Final = 72
 
 
 class Stop(NamedTuple):
-    """One step of the walk: its work, what goes on to the next step, and what leaves here."""
+    """One step: its work, its result for the next step, and the events that leave here."""
 
     name: str
     work: list[str]
     gives: str
     ends: list[tuple[str, list[str]]]
-    """A colour, why an event leaves, and what becomes of it."""
+    """A colour, the reason why an event leaves, and its status."""
 
 
 STOPS: Final = (
@@ -48,7 +48,7 @@ STOPS: Final = (
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     first = _at(0) - WIDE / 2
     parts = [arrow(f"M14 {MIDDLE}H{first - 2:g}"), text(30, MIDDLE - 13, "bytes", "label")]
     for place, stop in enumerate(STOPS):
@@ -85,7 +85,7 @@ def draw() -> str:
 
 
 def _ends(x: float, stop: Stop) -> list[str]:
-    """Below a step: the ways out of it."""
+    """Return the exits below a step."""
     parts: list[str] = []
     below = MIDDLE + HIGH / 2
     side = x - WIDE / 2 + 12

@@ -1,4 +1,4 @@
-"""What windows would do, as `eventonce diagnose` estimates it."""
+"""The effect of windows, as `eventonce diagnose` estimates it."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pictures.studied import diagnosis, paper
 
 
 def draw() -> str:
-    """The picture."""
+    """Return the picture."""
     return paper(windows_plot(diagnosis().windows[0]))
