@@ -133,7 +133,7 @@ def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) ->
         page = client.get("/search")
         assert "5 decisions" in page.text.replace("\u00a0", " ")
         assert f"--history {uri}" in page.text
-        assert "No process reports which leases it holds" in client.get("/workers").text
+        assert "No process reports its leases" in client.get("/workers").text
         assert ended_while_watched(client, started, number) == 0
         assert "Traceback" not in started.said
 

@@ -302,7 +302,7 @@ def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) ->
         ("key=xyz", "key: 'xyz' is not hexadecimal"),
         ("status=odd", "status: 'odd' is none"),
         ("status=done,odd", "status: 'odd' is none"),
-        ("copies=odd", "copies: 'odd' is none; there are same, other, unknown"),
+        ("copies=odd", "copies: 'odd' is unknown; choose from same, other, unknown"),
         ("until=99999999999999d", "until: "),
     ],
 )
@@ -477,7 +477,7 @@ def test_a_page_that_breaks_says_so_and_logs_why(
 
     monkeypatch.setattr("eventonce.dashboard.pages.overview._plot", broken)
     (answer,) = world.asked("/")
-    assert (answer.status_code, "This page broke" in answer.text) == (500, True)
+    assert (answer.status_code, "This page failed" in answer.text) == (500, True)
     assert "a secret of ours" not in answer.text
     assert "a secret of ours" in caplog.text
     assert "script-src 'nonce-" in answer.headers["content-security-policy"]

@@ -200,7 +200,7 @@ def test_without_passwords_a_stranger_s_name_for_this_machine_is_refused(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "fe80::1%eth0"])
 def test_without_passwords_no_address_of_others_is_listened_on(host: str) -> None:
-    with pytest.raises(ConfigError, match="can be reached from elsewhere"):
+    with pytest.raises(ConfigError, match="can be reached from other machines"):
         check_host(DashboardTable(), host)
     check_host(PEOPLE, host)
 

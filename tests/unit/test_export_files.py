@@ -99,12 +99,12 @@ def test_all_files_share_one_bound_and_a_removed_one_gives_its_bytes_back(
     first, second, third = (ExportFile(room) for _ in range(3))
     first.write(LINES)
     second.write(LINES)
-    with pytest.raises(ExportFailed, match="download those that wait"):
+    with pytest.raises(ExportFailed, match="download waiting files"):
         second.write(LINES)
     assert second.read(0, 100) == LINES, "what it has stays"
     first.remove()
     third.write(LINES)
-    with pytest.raises(ExportFailed, match="download those that wait"):
+    with pytest.raises(ExportFailed, match="download waiting files"):
         third.write(b"\n")
     second.remove()
     third.remove()

@@ -1,6 +1,6 @@
 """The dashboard: pages for people who watch a consumer and act on its dead letters.
 
-The pages are made on the server. htmx, its SSE extension and uPlot keep them live; they lie in
+The server renders the pages. htmx, its SSE extension and uPlot keep them live; these scripts are in
 `static`, so that no network and no build is needed.
 """
 

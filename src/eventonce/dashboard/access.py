@@ -1,7 +1,7 @@
-"""Access to the dashboard: who may look, who may act, and that no other site acts in their name.
+"""Access to the dashboard: viewers, operators, and protection against requests of other sites.
 
-People are asked for a name and a password if some are configured. Otherwise a link with a random
-token, which is printed at the start, lets in whoever has it, from this machine alone.
+If names and passwords are configured, a browser asks for them. Otherwise a link with a random
+token, which is printed at the start, gives access from this machine alone.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ log = logging.getLogger("eventonce.dashboard")
 Role = Literal["viewer", "operator"]
 
 SHORTEST: Final = 8
-"""Characters of a password: a shorter one is soon guessed."""
+"""The fewest characters of a password: a shorter one is soon guessed."""
 
 WRONG_PASSWORD_WAIT: Final = 1.0
-"""Seconds until a wrong password is answered: whoever guesses has to wait."""
+"""Seconds until the answer to a wrong password: they slow down guessing."""
 
 TOKEN: Final = "token"  # noqa: S105  the name of a field, and no secret
 SAFE: Final = ("GET", "HEAD")
@@ -46,11 +46,11 @@ NO_LINK: Final = (
     "Open the link that eventonce printed when the dashboard started. Each start has a new one."
 )
 TWO_LENGTHS: Final = "A request with two lengths is refused."
-FOREIGN: Final = "This was asked for by another site, and is refused."
+FOREIGN: Final = "Another site sent this request; it is refused."
 VIEWER: Final = "You may look and not act: [dashboard] operators names those who may."
-HIDDEN: Final = "You may not read whole reasons and subjects, and so not search in them."
+HIDDEN: Final = "You may not read whole reasons and subjects, so you may not search in them."
 VALUES: Final = ("reason", "subject")
-"""Fields of a search that have values of events."""
+"""The fields of a search that contain values of events."""
 HOST: Final = (
     "Without [dashboard] operators or viewers, the dashboard is for this machine: ask for it under "
     "127.0.0.1 or localhost."
@@ -58,70 +58,69 @@ HOST: Final = (
 
 
 class Person(NamedTuple):
-    """Somebody who was let in."""
+    """A viewer or an operator."""
 
     name: str
     role: Role
     sees_values: bool
-    """Whether the content of events is shown, which names people and their numbers."""
+    """Whether this person sees the content of events, which names people and their numbers."""
 
     @property
     def may_act(self) -> bool:
-        """Whether actions are offered and taken."""
+        """Whether this person may act on dead letters."""
         return self.role == "operator"
 
     def reason(self, text: str) -> str:
-        """A reason as this person may read it."""
+        """Return a reason as this person may read it."""
         return text if self.sees_values else veiled(text)
 
     def subject(self, text: str) -> str:
-        """The subject of a state as this person may read it; a digest tells nothing."""
+        """Return the subject of a state as this person may read it; a digest reveals nothing."""
         return text if self.sees_values or DIGEST.fullmatch(text) else ""
 
     def check_queue(self) -> None:
-        """Refuse the reading of a queue to whoever may not act: each message counts as received."""
+        """Refuse viewers to read a queue: each message counts as received."""
         if not self.may_act:
-            raise HTTPException(403, "To read the queue changes it: operators may do that")
+            raise HTTPException(403, "Reading the queue changes it: only operators may do that")
 
     def may_search(self, field: str) -> bool:
-        """Whether this field may be searched by: a part of a reason only by whoever may read
-        reasons, because asked for one digit after the other it would tell a number; and a subject
-        likewise, because a telephone number can be guessed."""
+        """Whether this person may search by this field. A search by parts of a reason or by
+        subjects would reveal a telephone number, guessed digit by digit."""
         return self.sees_values or field not in VALUES
 
     def check_search(self, fields: Mapping[str, str]) -> None:
-        """Refuse a search by a field that may not be searched by."""
+        """Refuse a search by a field that this person may not search by."""
         if not all(self.may_search(name) for name, value in fields.items() if value):
             raise HTTPException(403, HIDDEN)
 
 
 def person_of(request: Request) -> Person:
-    """Whoever asks for this."""
+    """Return the person who sent the request."""
     person: Person = request.state.person
     return person
 
 
 def check_names(settings: DashboardTable) -> None:
-    """ConfigError if somebody has two roles."""
+    """Raise ConfigError if a name has two roles."""
     twice = settings.viewers.keys() & settings.operators.keys()
     if twice:
         raise ConfigError(f"dashboard: {min(twice)!r} is a viewer and an operator: choose one")
 
 
 def check_host(settings: DashboardTable, host: str) -> None:
-    """ConfigError if this address can be reached from elsewhere, and nobody is asked for a
-    password. A name is not judged: only its address tells."""
+    """Raise ConfigError if this address can be reached from other machines and there are no
+    passwords. A host name is not judged, only an address."""
     if settings.viewers or settings.operators or is_local(host) is not False:
         return
     raise ConfigError(
-        f"dashboard: {host} can be reached from elsewhere, and nobody is asked for a password. Set "
+        f"dashboard: {host} can be reached from other machines, and there is no password. Set "
         'operators or viewers in [dashboard], such as operators = { ann = "${ANN_PASSWORD}" }; or '
         "listen on 127.0.0.1"
     )
 
 
 class Access:
-    """Who is let in."""
+    """The people who have access, by password or by link."""
 
     def __init__(self, settings: DashboardTable) -> None:
         self.settings = settings
@@ -145,11 +144,11 @@ class Access:
         self._holder = Person(f"{user()}, by link", "operator", sees_values=True)
 
     def link(self, url: str) -> str:
-        """The address to print: it lets in whoever has it, unless people have passwords."""
+        """Return the address to print; without passwords, it has the token."""
         return url if self._people else f"{url}?{urlencode({TOKEN: self._token})}"
 
     def person(self, headers: Headers, port: int) -> Person | None:
-        """Whoever sent these headers; None for nobody known."""
+        """Return the person who sent these headers; None if unknown."""
         if self._people:
             given = basic(headers.get("authorization", ""))
             found = [person for known, person in self._people if among(given, [known])]
@@ -157,7 +156,8 @@ class Access:
         return self._holder if self._fits(_cookie(headers, port)) else None
 
     def refusal(self, query: str, path: str, port: int) -> Response:
-        """The answer for nobody known; for the link it is the way in."""
+        """Return the response to an unknown person; to the printed link, the page that sets the
+        cookie."""
         if self._people:
             challenge = {"www-authenticate": 'Basic realm="eventonce", charset="UTF-8"'}
             return _page(401, "A name and a password are needed.", headers=challenge)
@@ -166,8 +166,8 @@ class Access:
             return _page(401, NO_LINK)
         rest = urlencode(fields, doseq=True)
         path = quote(f"/{path.lstrip('/')}")
-        # A page that leads on, not a redirect: the browser would leave out a cookie this strict
-        # where the link stood on a page of another site.
+        # A page with a refresh, not a redirect: after a click on another site, the browser would
+        # not send a SameSite=Strict cookie with the redirected request.
         to = f"{path}?{rest}" if rest else path
         answer = _page(200, "Welcome.", leads_to=to)
         answer.set_cookie(
@@ -177,7 +177,7 @@ class Access:
 
     @property
     def by_link(self) -> bool:
-        """Whether the link lets people in, and nobody has a password."""
+        """Whether there are no passwords, so that the link gives access."""
         return not self._people
 
     def _fits(self, token: str) -> bool:
@@ -185,8 +185,8 @@ class Access:
 
 
 class Guard:
-    """Lets in whom `Access` knows, as `request.state.person`; and actions of operators, from pages
-    of the dashboard itself."""
+    """The middleware that admits the people of `Access` (`request.state.person`), and accepts
+    actions only of operators and from pages of the dashboard itself."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -206,7 +206,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
-            # A proxy may see its end elsewhere: the rest would be the begin of another's request.
+            # A proxy may find another end of the body: request smuggling.
             return _page(400, TWO_LENGTHS, headers={"connection": "close"})
         port = (scope.get("server") or ("", 0))[1]
         if self._access.by_link and not _is_local(headers.get("host", "")):
@@ -229,9 +229,9 @@ def _has_password(scope: Scope) -> bool:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether a page of the dashboard asked for this. A browser leaves out `Sec-Fetch-Site` where
-    the dashboard is asked for without TLS, and then says `Origin`; a proxy may have changed the
-    scheme, so that the host alone counts."""
+    """Whether a page of the dashboard sent this request. Without TLS a browser may omit
+    `Sec-Fetch-Site`, but sends `Origin`. Only the host of the origin is compared, because a proxy
+    may have changed the scheme."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -243,16 +243,16 @@ def _same_origin(headers: Headers) -> bool:
 
 
 def _is_embedded(headers: Headers) -> bool:
-    """Whether a page of another site asks for this as a part of itself, such as a picture: a look
-    may cost something too, and nobody sees the answer."""
+    """Whether a page of another site embeds this request, for example as a picture. Reading may
+    have a cost, too, such as a receive of the queue."""
     site = headers.get("sec-fetch-site", "same-origin")
     elsewhere = site not in ("same-origin", "none")
     return elsewhere and headers.get("sec-fetch-dest") != "document"
 
 
 def _is_local(host: str) -> bool:
-    """Whether this `Host` is a name of this machine: a name of a stranger that leads here is a way
-    around the browser's borders between sites."""
+    """Whether this `Host` is a name of this machine. Any other name may be DNS rebinding: a site
+    whose name resolves to this machine."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -261,12 +261,12 @@ def _is_local(host: str) -> bool:
 
 
 def _name(port: int) -> str:
-    """The name of the cookie: cookies do not tell ports apart."""
+    """Return the name of the cookie. It has the port, because cookies ignore ports."""
     return f"eventonce-{port}"
 
 
 def _cookie(headers: Headers, port: int) -> str:
-    # Cookies of everything else on this machine come along, and some are none: they are let be.
+    # Other programs on this machine set cookies, too, and some are malformed: they are ignored.
     pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
     return next((value for name, _, value in pairs if name.strip() == _name(port)), "")
 
@@ -274,7 +274,7 @@ def _cookie(headers: Headers, port: int) -> str:
 def _page(
     status: int, said: str, *, headers: dict[str, str] | None = None, leads_to: str = ""
 ) -> Response:
-    """A page without anything that is watched."""
+    """Return a page without any data."""
     refresh = tag("meta", http_equiv="refresh", content=f"0;url={leads_to}") if leads_to else None
     head = tag(
         "head",

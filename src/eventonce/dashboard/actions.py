@@ -1,8 +1,8 @@
-"""Actions: what operators do with many dead letters at once, each in a thread of the server.
+"""Actions of operators on many dead letters at once, each in a thread of the server.
 
-An action goes on when its operator closes the browser, and is found again by its link. It leaves
-an audit line when it begins and one when it has ended, however it did. An export leaves a file too,
-until that is downloaded.
+An action continues when its operator closes the browser, and has a link. It writes an audit line
+when it begins and one when it ends, also after a failure. An export has a file, until the file is
+downloaded.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from eventonce.letters.selection import Selection
 from eventonce.letters.sources import LetterSource
 
 MOST_ACTIONS: Final = 2
-"""Actions at the same time: each runs handlers or reads the store, which have their own work
-beside."""
+"""The most actions at the same time: each runs handlers or reads the store, which have other work,
+too."""
 
 REMEMBERED: Final = 100
-"""Actions that are found by their links; the audit has all of them."""
+"""The most actions that are found by their links; the audit has all of them."""
 
 CLOSE_PATIENCE: Final = 25.0
-"""Seconds that a close waits for the batches under way."""
+"""Seconds that `close` waits for the batches that still run."""
 
 VIA: Final = "dashboard"
-"""The way of an action in its audit line."""
+"""The value of `via` in audit lines."""
 
 OUTLASTED: Final = "the dashboard ended before the batch under way did"
 
@@ -58,16 +58,16 @@ log = logging.getLogger("eventonce.dashboard")
 
 
 def new_id() -> str:
-    """The id of one more action, which nobody guesses."""
+    """Return a new id of an action, which nobody can guess."""
     return secrets.token_hex(8)
 
 
 class TooMany(Exception):
-    """As many actions as may be are under way."""
+    """The largest number of actions runs already."""
 
 
 class Action:
-    """One action, and how far it has come."""
+    """One action, and its progress."""
 
     def __init__(
         self,
@@ -88,20 +88,20 @@ class Action:
         self.limit: Final = limit
         self.from_queue: Final = from_queue
         self.found: Final = found
-        """How many its dry run had found."""
+        """The number of dead letters that the dry run found."""
         self.file: Final = file
-        """What an export writes; None for other kinds."""
+        """The file that an export writes; None for other kinds."""
         self.progress: Final = Progress()
         self.line: Final = threading.Lock()
-        """Acquired by whoever writes the last audit line, the action or the end of the server, and
-        never released: the other one writes none."""
+        """Acquired by the thread that writes the last audit line (of the action, or of the end of
+        the server), and never released, so that there is only one such line."""
         self.began: Final = wall_clock()
         self.ended = 0
         self.error = ""
 
     @property
     def state(self) -> State:
-        """Its state in a word."""
+        """The state of the action, as one word."""
         if not self.ended:
             return "stopping" if self.progress.stop.is_set() else "running"
         if self.error:
@@ -114,7 +114,7 @@ class Actions:
 
     def __init__(self, resources: Resources) -> None:
         self.since: Final = wall_clock()
-        """The moment before the first of them."""
+        """The start of the dashboard, before the first action."""
         self._resources = resources
         self._lock = threading.Lock()
         self._room = ExportRoom()
@@ -133,10 +133,10 @@ class Actions:
         found: int = 0,
         id_: str = "",
     ) -> Action:
-        """Begin one; `TooMany` if that is not possible now. `found` is what its dry run had found,
-        and `id_` the id that its form has: a form that is sent twice, as by a double click, begins
-        one action."""
-        # A place of the audit that cannot be written is an error before anything is done.
+        """Start an action; `TooMany` if too many run. `found` is the number that the dry run found,
+        and `id_` is the id in its form: a form that is sent twice, for example by a double click,
+        starts one action."""
+        # First, so that an audit file that cannot be written prevents the action.
         audit = Audit(self._resources.audit)
         id_ = id_ or new_id()
         file = ExportFile(self._room) if kind == "export" else None
@@ -151,7 +151,7 @@ class Actions:
                 return self._all[id_]
             if self._closed or len(self._threads) >= MOST_ACTIONS:
                 raise TooMany
-            # First: where no thread can be started, nothing was begun.
+            # First: if no thread can be started, the action is not listed.
             thread.start()
             self._all[action.id] = action
             while len(self._all) > REMEMBERED:
@@ -163,17 +163,17 @@ class Actions:
         return action
 
     def find(self, id_: str) -> Action | None:
-        """The action of this id, if it is remembered."""
+        """Return the action with this id, if it is remembered."""
         return self._all.get(id_)
 
     def latest(self) -> list[Action]:
-        """All that are remembered, the latest first."""
+        """Return all remembered actions, the latest first."""
         return list(self._all.values())[::-1]
 
     def close(self) -> None:
-        """Stop what is under way after its batch, wait for it a while, and delete all files. An
-        action whose batch outlasts that has its audit line now: nobody may be there to write it
-        later."""
+        """Stop all actions after their batches, wait for them for a limited time, and delete all
+        files. For an action that takes longer, the last audit line is written here, because the
+        process may end before its thread does."""
         end = monotonic() + CLOSE_PATIENCE
         with self._lock:
             self._closed = True
@@ -203,8 +203,8 @@ class Actions:
     def downloading(
         self, file: ExportFile, action: Action, person: Person, audit: Audit
     ) -> Iterator[Progress]:
-        """The file of this action while somebody downloads it, and the audit line about that. It is
-        deleted then, unless `stopped` of the progress says that not all of it was sent."""
+        """Keep the file of this action during a download, and write audit lines about it. The file
+        is deleted at the end, unless `stopped` of the progress says that it was not sent whole."""
         progress = Progress()
         scope = self._scope(action)
         with (
@@ -250,7 +250,7 @@ class Actions:
             with self._lock:
                 del self._threads[action.id]
                 closed = self._closed
-        # Whoever closes waits for this thread.
+        # `close` waits for this thread, and deletes the file itself.
         if action.file is not None and action.file.there and not closed:
             action.file.expire()
 

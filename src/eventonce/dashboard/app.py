@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI app: its paths, and what stands behind each."""
+"""The dashboard as an ASGI app: its paths, and the function of each."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ ROUTES: Final = [
     Route("/live", live),
     Route("/static/{name}", static),
 ]
-"""A page is one line here, and one in `NAVIGATION` of `layout.py`."""
+"""The paths. A new page is one line here, and one in `NAVIGATION` of `layout.py`."""
 
 
 def dashboard(resources: Resources, settings: DashboardTable | None = None) -> Starlette:
-    """An app with the pages about what is watched, which stays the caller's, who closes it."""
+    """Return the app for these resources; the caller closes them."""
     context = Context(resources, settings or DashboardTable())
     app = Starlette(
         routes=ROUTES,
@@ -82,10 +82,10 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    log.error("a page broke: %s", request.url.path, exc_info=error)
-    said = "This page broke; the log of the dashboard says why."
-    answer = await framed(request, _told("Something broke", said), status=500)
-    # Starlette sends this answer around all middleware.
+    log.error("a page failed: %s", request.url.path, exc_info=error)
+    said = "This page failed; the log of the dashboard says why."
+    answer = await framed(request, _told("Internal error", said), status=500)
+    # Starlette sends this response without the middleware.
     headers.add(answer.headers, request.state.nonce)
     return answer
 

@@ -1,4 +1,5 @@
-"""The files of the pages: style and scripts, named by their content, so that browsers keep them."""
+"""The style and the scripts of the pages. Their paths have a hash of the content, so that browsers
+may cache them for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ FOR_EVER: Final = "private, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
-    """A file, with the path that names its content."""
+    """A file, and its path with the hash of its content."""
 
     content: bytes
     path: str
@@ -28,7 +29,7 @@ class Asset(NamedTuple):
 
 @cache
 def asset(name: str) -> Asset:
-    """The file of this name. The style is that of the reports, of the plots and of the pages."""
+    """Return the file of this name. The style sheet joins those of reports, plots and pages."""
     folder = files("eventonce.dashboard").joinpath("static")
     content = folder.joinpath(name).read_bytes()
     if name == STYLE:
@@ -38,7 +39,7 @@ def asset(name: str) -> Asset:
 
 
 async def static(request: Request) -> Response:
-    """One of the files."""
+    """Return one of the files."""
     name = request.path_params["name"]
     if name not in (*SCRIPTS, STYLE):
         raise HTTPException(404, "There is no such file")

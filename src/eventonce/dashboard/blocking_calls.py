@@ -1,4 +1,4 @@
-"""Calls that block, such as those to a store: each in a thread, and none waited for without end."""
+"""Blocking calls, for example to a store: each in a thread, with a limited wait."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from eventonce.errors import EventonceError
 log = logging.getLogger("eventonce.dashboard")
 
 ANSWER_PATIENCE: Final = 5.0
-"""Seconds that a page waits for an answer."""
+"""Seconds that a page waits for a call."""
 
 MOST_CALLS: Final = 4
-"""Calls at the same time to one place: whoever asks further waits for one of them."""
+"""The most calls at the same time to one place, such as the store; further calls wait."""
 
 Answer = TypeVar("Answer")
 
 
 class Unavailable(Exception):
-    """A place did not answer; the text says which, and why."""
+    """The store, the history or another place did not answer; the text says which, and why."""
 
 
 class BlockingCalls:
-    """Asks one place, such as the store."""
+    """The calls to one place, such as the store."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._room = asyncio.Semaphore(MOST_CALLS)
 
     async def __call__(self, call: Callable[[], Answer], within: float = ANSWER_PATIENCE) -> Answer:
-        """The answer of the call; `Unavailable` if it fails, or does not come in time.
+        """Return the result of the call; `Unavailable` if it fails or takes too long.
 
-        The thread of a call that does not return keeps its room: a place that hangs has
-        `MOST_CALLS` threads and no more, and they do not keep the process from its end.
+        A call that never returns keeps its place among the `MOST_CALLS`, so a place that hangs has
+        no more threads than that. They are daemons: the process can end.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
@@ -55,9 +55,9 @@ class BlockingCalls:
             result, failed = None, None
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001  whoever asked is told
+            except BaseException as error:  # noqa: BLE001  the caller gets it
                 failed = error
-            with suppress(RuntimeError):  # The loop has ended, and nobody waits.
+            with suppress(RuntimeError):  # The loop has ended, so nothing waits for the result.
                 loop.call_soon_threadsafe(tell, result, failed)
 
         try:
@@ -76,7 +76,7 @@ class BlockingCalls:
         except (EventonceError, OSError) as error:
             raise Unavailable(f"The {self._place} cannot be asked: {error}") from error
         except Exception as error:
-            # A driver of somebody's own may raise anything.
+            # The driver of a user's own store may raise anything.
             log.exception("the %s cannot be asked", self._place)
             said = f"{type(error).__name__}; the log of the dashboard says more"
             raise Unavailable(f"The {self._place} cannot be asked: {said}") from error

@@ -1,4 +1,4 @@
-"""The context of a request: what all pages of one dashboard share."""
+"""The context of a request: the objects that all pages of one dashboard share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from eventonce.history import Search
 from eventonce.markup import Html
 
 SEARCH_PATIENCE: Final = 10.0
-"""Seconds that a search may take: one for a part of a reason reads all decisions."""
+"""Seconds that a search may take: a search for a part of a reason reads all decisions."""
 
 HIDDEN_INTERVAL: Final = 600.0
-"""Seconds for which a count of all decisions is good: the settings do not change meanwhile."""
+"""Seconds for which the count of hidden decisions is used again: it reads all decisions."""
 
 
 class Context:
-    """The resources, and how they are asked."""
+    """The resources of a dashboard, and the calls to them."""
 
     def __init__(self, resources: Resources, settings: DashboardTable) -> None:
         self.resources = resources
@@ -32,16 +32,17 @@ class Context:
         self.actions = Actions(resources)
         self.ask_store = BlockingCalls("store")
         self.ask_letters = BlockingCalls("place of dead letters")
-        """Apart from the store's: to read very many takes long, and no look waits for it."""
+        """Separate from `ask_store`: snapshots must not wait for a read of many dead letters."""
         self.ask_history = BlockingCalls("history")
         self.ask_shadow = BlockingCalls("record of shadow mode")
         self.shadow: Shared[Html] | None = None
-        """The report on shadow mode, once somebody asked for it."""
+        """The report on shadow mode; None until the first request."""
         self.hidden = Shared(self._ask_for_hidden, HIDDEN_INTERVAL)
-        """How many decisions cannot be found by an id, for want of the secret of their digests."""
+        """The number of decisions that cannot be found by an id, because the secret of their
+        digests is unknown."""
         self.snapshots = Snapshots(resources, self.ask_store, self.ask_history)
         self.streams = 0
-        """Pages that are kept up to date now."""
+        """The number of live pages now."""
 
     async def _ask_for_hidden(self) -> int:
         def hidden() -> int:
@@ -52,6 +53,6 @@ class Context:
 
 
 def context_of(request: Request) -> Context:
-    """The context of the dashboard that this was asked of."""
+    """Return the context of the dashboard that got this request."""
     context: Context = request.app.state.context
     return context

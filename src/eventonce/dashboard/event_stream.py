@@ -19,14 +19,14 @@ from eventonce.dashboard.snapshots import SNAPSHOT_INTERVAL
 STREAM: Final = {"content-type": "text/event-stream", "cache-control": "no-store"}
 
 MOST_STREAMS: Final = 100
-"""Streams at the same time: whoever watches leaves connections for whoever opens a page."""
+"""The most streams at the same time, so that connections are left for other pages."""
 
 Parts = Callable[[], Awaitable[Mapping[str, str]]]
-"""The parts of a page by the names of their events, as markup or as JSON."""
+"""A function that returns the parts of a page by the names of their events, as markup or JSON."""
 
 
 async def live(request: Request) -> Response:
-    """The health, for pages that have nothing else that is live."""
+    """Stream the health, for pages without other live parts."""
 
     async def parts() -> Mapping[str, str]:
         return {}
@@ -35,10 +35,10 @@ async def live(request: Request) -> Response:
 
 
 def stream(request: Request, parts: Parts) -> Response:
-    """Send the health and these parts, each when it has changed, until the reader goes."""
+    """Stream the health and these parts, each when it has changed, until the browser leaves."""
     context = context_of(request)
     if context.streams >= MOST_STREAMS:
-        raise HTTPException(503, "Too many pages are watched at once: this one is not live")
+        raise HTTPException(503, "Too many live pages are open: this one is not live")
     return StreamingResponse(_events(context, parts), headers=STREAM)
 
 
@@ -50,7 +50,7 @@ async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
         while not context.snapshots.ended.is_set():
             snapshot = await context.snapshots.latest()
             told: dict[str, str] = {"health": health(snapshot), "state": snapshot.health.state}
-            with suppress(Unavailable):  # The health says who is away; the parts stay as they were.
+            with suppress(Unavailable):  # The health names the outage; the parts stay unchanged.
                 told |= await parts()
             changed = {name: text for name, text in told.items() if sent.get(name) != text}
             if changed:
@@ -63,6 +63,6 @@ async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
 
 
 def event(name: str, text: str) -> str:
-    """A server-sent event; every line of the text is one of data."""
+    """Return a server-sent event; each line of the text becomes a `data:` line."""
     lines = "\n".join(f"data: {line}" for line in text.splitlines() or [""])
     return f"event: {name}\n{lines}\n\n"

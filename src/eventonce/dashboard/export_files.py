@@ -1,4 +1,4 @@
-"""The files of exports: private, bounded together, and deleted when nobody needs them any more."""
+"""The files of exports: private, limited in their total size, and deleted after the download."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import IO, Final
 from eventonce.errors import EventonceError
 
 EXPORT_BYTES: Final = 10**9
-"""Bytes that the files of all exports have together: the disk is that of a worker, too."""
+"""The most bytes of all export files together: the worker may use the same disk."""
 
 EXPORT_KEPT: Final = 3600.0
 """Seconds that a file waits for its download."""
 
 TOO_LARGE: Final = (
-    f"the files of exports may have {EXPORT_BYTES // 10**6} MB together: download those that wait, "
-    "export fewer at once, or use the command line, which has no such bound"
+    f"the files of exports may have {EXPORT_BYTES // 10**6} MB together: download waiting files, "
+    "export fewer dead letters at once, or use the command line, which has no limit"
 )
 GONE: Final = "the file of this export is deleted"
 
@@ -28,30 +28,30 @@ class ExportFailed(EventonceError):
 
 
 class ExportRoom:
-    """The bytes that the exports of one dashboard share."""
+    """The disk space that the exports of one dashboard share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
 
     def take(self, size: int) -> None:
-        """Take so many bytes; `ExportFailed` if there are not so many left."""
+        """Reserve this many bytes; `ExportFailed` if fewer are left."""
         with self._lock:
             if self._taken + size > EXPORT_BYTES:
                 raise ExportFailed(TOO_LARGE)
             self._taken += size
 
     def give_back(self, size: int) -> None:
-        """Let others have so many bytes."""
+        """Release this many bytes."""
         with self._lock:
             self._taken -= size
 
 
 class ExportFile:
-    """The lines of one export, for many threads.
+    """The lines of one export; thread-safe.
 
-    The file has no name where the system allows that, so that nobody else can open it, and the
-    system deletes it with the process, however the process ends.
+    If the system allows it, the file has no name: nobody else can open it, and the system deletes
+    it when the process ends, also after a crash.
     """
 
     def __init__(self, room: ExportRoom) -> None:
@@ -61,22 +61,23 @@ class ExportFile:
         self._readers = 0
         self._removed = threading.Event()
         self.size = 0
-        """Bytes of whole lines; a part of a line, which a full disk took, does not count."""
+        """Bytes of whole lines, without a part of a line that was written before the disk was
+        full."""
         self.taken_by = ""
-        """The name of the person who downloaded it whole; empty for nobody."""
+        """The name of the person who downloaded the whole file; empty for nobody."""
 
     @property
     def removed(self) -> bool:
-        """Whether it is deleted, or will be when those who read it have ended."""
+        """Whether the file is deleted, or will be when its downloads have ended."""
         return self._removed.is_set()
 
     @property
     def there(self) -> bool:
-        """Whether there is something to download."""
+        """Whether there are lines to download."""
         return self.size > 0 and not self.removed
 
     def write(self, lines: bytes) -> None:
-        """Append these whole lines, or none of them: `ExportFailed`."""
+        """Append these lines; if that fails, none of them (`ExportFailed`)."""
         with self._lock:
             if self.removed:
                 raise ExportFailed(GONE)
@@ -95,7 +96,7 @@ class ExportFile:
             self.size += len(lines)
 
     def read(self, at: int, size: int) -> bytes:
-        """So many bytes from this place on, for whoever holds it."""
+        """Return up to `size` bytes from `at` on; only within `held`."""
         with self._lock:
             assert self._file is not None
             self._file.seek(at)
@@ -103,7 +104,7 @@ class ExportFile:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the bytes until the block is left, also if the file is removed meanwhile."""
+        """Keep the bytes until the end of the block, even if the file is removed meanwhile."""
         with self._lock:
             if self._file is None:
                 raise ExportFailed(GONE)
@@ -116,13 +117,13 @@ class ExportFile:
                 self._close_unless_needed()
 
     def remove(self) -> None:
-        """Delete it, when those who read it have ended."""
+        """Delete the file when its downloads have ended."""
         with self._lock:
             self._removed.set()
             self._close_unless_needed()
 
     def expire(self) -> None:
-        """Wait until it was removed, and remove it after a while."""
+        """Wait until the file is removed, and remove it after `EXPORT_KEPT` at the latest."""
         self._removed.wait(EXPORT_KEPT)
         self.remove()
 

@@ -1,4 +1,4 @@
-"""Fields of the forms of all pages."""
+"""The form fields of all pages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 from eventonce.markup import Html, tag
 
 AROUND: Final = " \t\r\n"
-"""Signs that come along when a text is copied; any other one may be what is searched for."""
+"""The characters that are often copied with a text; any other may belong to the text."""
 
 
 def typed(fields: Mapping[str, str], name: str) -> str:
-    """The text of a field as it was typed, without the spaces around it; empty for none."""
+    """Return the text of a field without the spaces around it; empty for none."""
     return fields.get(name, "").strip(AROUND)
 
 
 def field(name: str, value: str, hint: str | None = None) -> Html:
-    """A field for a text."""
+    """Return a field for a text."""
     entry = tag(
         "input",
         name=name,
@@ -30,7 +30,8 @@ def field(name: str, value: str, hint: str | None = None) -> Html:
 
 
 def choice(name: str, options: Iterable[str], chosen: str) -> Html:
-    """A field for one of these, or for any; what is chosen and none of them is kept."""
+    """Return a field for one of these options, or for any. If the chosen value is none of them, it
+    is added."""
     known = dict.fromkeys(("", *options, chosen))
     told = [tag("option", one or "any", value=one, selected=one == chosen) for one in known]
     return tag("label", tag("span", name), tag("select", *told, name=name))

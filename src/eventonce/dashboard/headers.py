@@ -1,4 +1,4 @@
-"""The headers of every answer: a strict content security policy, with a nonce for its scripts."""
+"""The headers of every response: a strict content security policy, with a nonce for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLICY: Final = (
 )
 ALWAYS: Final = {
     "x-content-type-options": "nosniff",
-    # Nothing to other sites. With none at all, a form would say that its origin is "null".
+    # No referrer to other sites. With `no-referrer`, a form would send the origin "null".
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -22,14 +22,14 @@ ALWAYS: Final = {
 
 
 def add(headers: MutableHeaders, nonce: str) -> None:
-    """Add them to an answer whose scripts have this nonce."""
+    """Add the headers to a response whose scripts have this nonce."""
     headers.update(ALWAYS)
     headers["content-security-policy"] = POLICY.format(nonce=nonce)
     headers.setdefault("cache-control", "no-store")
 
 
 class Headers:
-    """Adds the headers; `request.state.nonce` is the nonce of the answer."""
+    """The middleware that adds the headers; `request.state.nonce` is the nonce of the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Health: one sentence about everything that is watched, with the worst first."""
+"""Health: one sentence about store, worker and history, with the worst fault first."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ MINUTES: Final = 10
 """Minutes that the sentence is about."""
 
 FAILING: Final = 0.05
-"""The share of runs that fail from which on it is no ordinary day."""
+"""The share of failed runs above which the health is bad."""
 
 BUSY: Final = 0.5
-"""The share of events that are busy from which on hardly anything gets on."""
+"""The share of busy events above which the health is bad."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The facts that the sentence is made of."""
+    """The facts behind the sentence."""
 
     recent: Mapping[str, int] = {}
     """Decisions of the last ten minutes, by status."""
     given_up_before: int = 0
-    """How many of them are about copies of events that were given up."""
+    """The number of these decisions that are about copies of events that were given up."""
     rate: float | None = None
-    """Events a second, now; None while nobody knows."""
+    """Events a second, now; None while unknown."""
     no_history: bool = False
     history_fault: str = ""
     store_fault: str = ""
     stats: Stats | None = None
     queue: bool = False
-    """Whether dead letters are kept in a queue, so that nobody counts them here."""
+    """Whether dead letters are kept in a queue, so that the store does not count them."""
     worker_fault: str = ""
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The sentence, and whether somebody should do something."""
+    """The sentence, and whether somebody should act."""
 
     sentence: Sentence
     harm: bool = False
 
     @property
     def state(self) -> str:
-        """The state in a word, which changes seldom."""
+        """The state in short; unlike the sentence, it changes seldom."""
         return "Trouble" if self.harm else "No trouble"
 
 
 def health(seen: Seen) -> Health:
-    """The sentence about these facts."""
+    """Return the health that these facts show."""
     waiting = seen.stats.letters if seen.stats is not None else 0
     letters = f"{counted(waiting, 'dead letter')} {'waits' if waiting == 1 else 'wait'}"
     for fault in (seen.store_fault, seen.worker_fault, seen.history_fault):
@@ -65,10 +65,11 @@ def health(seen: Seen) -> Health:
     groups = dict.fromkeys(GROUP_OF.values(), 0)
     for status, many in seen.recent.items():
         groups[GROUP_OF[status]] += many
-    # Each is the same dead letter again. The two numbers may be read a moment apart.
+    # A copy of an event that was given up makes no new dead letter. The difference may be negative,
+    # because the two numbers are read one after the other.
     groups["dead letters"] = max(0, groups["dead letters"] - seen.given_up_before)
     if waiting == 0 and seen.stats is not None and not seen.queue:
-        # Whatever was given up has been redriven or dropped since.
+        # All dead letters have been redriven or dropped since.
         groups["dead letters"] = 0
     trouble = _trouble(seen.recent, groups, total)
     if trouble:

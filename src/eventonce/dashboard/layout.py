@@ -1,4 +1,4 @@
-"""The frame of every page: the health, where to go, and the command that says the same."""
+"""The frame of every page: the health, the navigation, and the command with the same result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAVIGATION: Final = {
     "/store": "Store",
     "/shadow": "Shadow",
 }
-"""The pages that every page leads to, by their paths."""
+"""The pages in the navigation, by their paths."""
 
 HTMX: Final = {
     "includeIndicatorStyles": False,
@@ -33,7 +33,7 @@ HTMX: Final = {
     "selfRequestsOnly": True,
     "historyCacheSize": 0,
 }
-"""The settings of htmx: nothing inline, nothing evaluated, nothing kept in the browser."""
+"""The settings of htmx: no inline styles, no eval, no copies of pages kept in the browser."""
 
 
 class View(NamedTuple):
@@ -42,13 +42,13 @@ class View(NamedTuple):
     title: str
     body: Html
     command: str = ""
-    """The command line that says the same; empty for none."""
+    """The command line with the same result; empty for none."""
     live: str = ""
     """The path of the events that keep the parts with `sse-swap` up to date; empty for none."""
 
 
 async def framed(request: Request, view: View, *, status: int = 200) -> Response:
-    """The page of a view."""
+    """Return the whole page of a view."""
     context = context_of(request)
     snapshot = await context.snapshots.latest()
     nonce = request.state.nonce
@@ -77,7 +77,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
             tag("p", tag("b", "eventonce"), f" {name}" if name else None, class_="brand"),
             tag("nav", tag("ul", *links), aria_label="Pages"),
             tag("div", health(snapshot), class_="health", sse_swap="health"),
-            # Told by a screen reader when it changes, as the numbers of the sentence always do.
+            # For screen readers, which read it when it changes; the sentence changes too often.
             tag("p", snapshot.health.state, class_="unseen", role="status", sse_swap="state"),
             class_="top",
         ),
@@ -98,7 +98,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
 
 
 def health(snapshot: Snapshot) -> Html:
-    """The sentence on top of every page."""
+    """Return the sentence at the top of every page."""
     return tag(
         "p",
         lead(snapshot.health.sentence),
@@ -108,7 +108,7 @@ def health(snapshot: Snapshot) -> Html:
 
 
 def command_line(command: str) -> Html | None:
-    """A command with a button that copies it; the button needs a script, and is shown by it."""
+    """Return a command with a button that copies it; a script shows the button."""
     if not command:
         return None
     return tag(
@@ -122,11 +122,11 @@ def command_line(command: str) -> Html | None:
 
 
 table: Final = partial(layout.table, labelled=True)
-"""A table; on a telephone each row is a block of its own, with the names of the columns in it."""
+"""Return a table; on a small screen each row is a block with the names of the columns in it."""
 
 
 def section(title: str, *parts: Html | None) -> Html:
-    """A part of a page under a heading."""
+    """Return a part of a page with a heading."""
     return tag("section", tag("h2", title), *parts)
 
 

@@ -1,4 +1,4 @@
-"""The dead letters that a page is about: the selection in its link, or in the form it sends."""
+"""The selection of dead letters in the query of a page, or in a form."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eventonce.rules.instants import asked
 
 FILTERS: Final = ("status", "rule", "type", "reason", "group", "conversation")
 LONGEST_FORM: Final = 64 << 10
-"""Bytes of a form: a selection has some hundred."""
+"""The most bytes of a form; a selection has some hundred."""
 
 QUEUE: Final = "queue"
-"""The name of the queue of dead letters in a link: its address stays on the server."""
+"""The word for the dead-letter queue in a link; its address stays on the server."""
 
 
 class LetterQuery:
-    """The dead letters that a page is about, as its link names them."""
+    """The selection of dead letters that a link or a form names."""
 
     def __init__(
         self,
@@ -33,9 +33,8 @@ class LetterQuery:
         group_of: Callable[[str], str],
         unnamed: Callable[[str], str],
     ) -> None:
-        """`consumer` is the one whose dead letters are meant if the link names none; an empty name
-        means those of all. `group_of` names the group of a reason, and `unnamed` stands for
-        the id of a conversation."""
+        """`consumer` is the default consumer; an empty name in the link means all consumers.
+        `group_of` returns the group of a reason, and `unnamed` the digest of a conversation."""
         names = ("id", "consumer", *FILTERS, "since", "until", "from")
         self.fields = {
             name: value
@@ -58,7 +57,8 @@ class LetterQuery:
             raise HTTPException(400, "from must be store or queue")
 
     def link(self, path: str, **other: str | None) -> str:
-        """A link to this path about the same, with other fields; None leaves one out."""
+        """Return a link to this path with the same selection; `other` replaces fields, and None
+        removes one."""
         fields = {name: value for name, value in (self.fields | other).items() if value is not None}
         return f"{path}?{urlencode(fields)}" if fields else path
 
@@ -73,7 +73,7 @@ class LetterQuery:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of the form that was sent."""
+    """Return the fields of the form in a request."""
     body = bytearray()
     async for part in request.stream():
         body += part

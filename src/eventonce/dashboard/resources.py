@@ -1,5 +1,5 @@
-"""Resources: the store, the history and the dead letters that a dashboard shows and acts on. All
-calls here may block."""
+"""The resources of a dashboard: the store, the history and the dead letters. All calls here may
+block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_HISTORY: Final = (
 
 
 class Resources:
-    """A store, and what belongs to it."""
+    """A store, with its history, its dead letters and its consumer."""
 
     def __init__(
         self,
@@ -49,19 +49,18 @@ class Resources:
         store_options: Sequence[str] = (),
         history_options: Sequence[str] = (),
     ) -> None:
-        """`store` opens the store, both a `Store` and a `StoreAdmin`. `history` is its URI, empty
-        for none, and `secrets` are those of its digests and of the ids of groups. `consumer` and
-        `state` are those of the worker or receiver of this process, None elsewhere. `runners` run
-        dead letters again: without them the consumer does, or nothing. `letters` is the queue of
-        dead letters, empty for none, and `sealer` opens what is sealed there. `audit` is the file
-        for audit lines, empty for the log alone. The options name the same file of settings, the
-        same store, the same history and the handler of a redrive in a command, each word as a shell
-        takes it."""
+        """`store` opens the store, which is both a `Store` and a `StoreAdmin`. `history` is the URI
+        of the history, empty for none; `secrets` are those of its digests and of the ids of groups.
+        `consumer` and `state` are those of the worker or receiver of this process, otherwise None.
+        `runners` redrive dead letters; the default is the consumer, if there is one. `letters` is
+        the dead-letter queue, empty for none, and `sealer` opens its sealed letters. `audit` is the
+        file for audit lines, empty for the log alone. The options are those of a command for the
+        same settings, store, history and redrive handler, quoted for a shell."""
         self.name = name
         self.group_of = grouping(secrets)
-        """From the reason of a dead letter to the id of its group."""
+        """A function from the reason of a dead letter to the id of its group."""
         self.unnamed = unnaming(secrets)
-        """From the id of a conversation to what stands for it in the audit."""
+        """A function from the id of a conversation to its digest in the audit."""
         self.consumer = consumer
         self.state = state
         self.history = history
@@ -84,7 +83,7 @@ class Resources:
 
     @property
     def store(self) -> Any:
-        """The store, opened when first asked for; that of the consumer where there is one."""
+        """The store, opened at the first use; if there is a consumer, its store."""
         if self.consumer is not None:
             return self.consumer.admin
         with self._lock:
@@ -94,7 +93,7 @@ class Resources:
 
     @property
     def looking(self) -> History:
-        """The history, for what takes little time: a search has a connection of its own."""
+        """The history, for quick queries; use `searching` for slow ones."""
         if not self.history:
             raise ConfigError(NO_HISTORY)
         with self._lock:
@@ -104,35 +103,37 @@ class Resources:
 
     @contextmanager
     def searching(self) -> Iterator[History]:
-        """The history, for what may take long: the next look need not wait for it."""
+        """Open the history on a connection of its own, for slow queries: quick ones need not wait
+        for them."""
         if not self.history:
             raise ConfigError(NO_HISTORY)
         with History(self.history, look=True, secrets=self._secrets) as history:
             yield history
 
     def probe(self) -> float:
-        """Milliseconds that the store takes to answer a claim that writes nothing."""
+        """Return the milliseconds that the store takes for a claim that writes nothing."""
         store = self.consumer.store if self.consumer is not None else self.store
         began = time.perf_counter()
         store.claim([PROBE])
         return (time.perf_counter() - began) * 1000
 
     def stats(self) -> Stats:
-        """How full the store is."""
+        """Return the counts and the size of the store."""
         found: Stats = self.store.stats()
         return found
 
     def place(self, selection: Selection, *, from_queue: bool, to_change: bool) -> LetterSource:
-        """The place of dead letters: the store, or their queue."""
+        """Return the source of dead letters: the store, or the queue."""
         if not from_queue:
             return StoreLetterSource(self.store, selection.consumer, close=False)
         if not self.letters:
-            raise ConfigError("`letters` of eventonce.toml names no queue")
+            raise ConfigError("there is no dead-letter queue: set `letters` in eventonce.toml")
         sealer = self._sealer or Sealer([])
         return open_queue(self.letters, selection.consumer, sealer, to_change=to_change)
 
     def source(self, *, from_queue: bool) -> str | None:
-        """The same place as `--from` of the command line names it, which reads the queue first."""
+        """Return the value of `--from` for the same source. Without `--from`, the command line
+        reads the queue if there is one."""
         if from_queue:
             return self.letters
         return STORE if self.letters else None
@@ -140,25 +141,25 @@ class Resources:
     def letters_command(
         self, *words: str, selection: Selection, from_queue: bool, limit: int | None = None
     ) -> str:
-        """The command line about the same dead letters."""
+        """Return the command line for the same dead letters."""
         source = self.source(from_queue=from_queue)
         return self.command("letters", *words, *selection.arguments(source=source, limit=limit))
 
     def command(self, *words: str) -> str:
-        """A command line about the same settings, store and history, as a shell takes it."""
-        # The last two look into files that the settings name.
+        """Return a command line for the same settings, store and history, quoted for a shell."""
+        # `audit` and `shadow` read files that the settings name.
         history = self._history_options
         options = {"history": history, "workers": history, "audit": (), "shadow": ()}
         told = [*self._config_options, *options.get(words[0], self._store_options)]
         if words[:2] == ("letters", "redrive"):
             told += self._redrive_options
-        # What follows the two dashes is no option.
+        # Options must come before `--`.
         at = words.index("--") if "--" in words else len(words)
         shown = [quoted(word) for word in words]
         return " ".join(["eventonce", *shown[:at], *told, *shown[at:]])
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the store and the history, if they were opened here."""
         with self._lock:
             if self._looking is not None:
                 self._looking.close()

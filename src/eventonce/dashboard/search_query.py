@@ -1,4 +1,4 @@
-"""What a page is asked for: the fields of its query, checked and made into a search."""
+"""The query of the search page, checked and made into a search."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ TEXTS: Final = {
     "since": "--since",
     "until": "--until",
 }
-"""The fields of a search, each with the option of `eventonce history` that is the same."""
+"""The fields of a search, each with the same option of `eventonce history`."""
 
 CHOICES: Final[Mapping[str, Collection[str]]] = {"status": MEANINGS, "copies": SAME_ID}
-"""Fields that have one of these, or several with commas between."""
+"""The values of fields that have one of a list, or several, separated by commas."""
 
 USUAL_DECISIONS: Final = 100
 MOST_DECISIONS: Final = 1000
-"""Decisions on a page."""
+"""The most decisions on a page, and their usual number."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """A search as it was asked for."""
+    """The search of one request."""
 
     given: Mapping[str, str]
-    """The fields that were filled in, as they were typed."""
+    """The fields that have a value, as they were typed."""
     search: Search
     limit: int
     fault: str = ""
@@ -51,12 +51,13 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
     @property
     def one(self) -> bool:
-        """Whether it is about one conversation, event, subject or key, which has a story."""
+        """Whether the search is about one conversation, event, subject or key; then its page is a
+        story."""
         search = self.search
         return bool(search.conversation or search.id or search.subject or search.key)
 
     def options(self) -> list[str]:
-        """The options of `eventonce history` that ask for the same."""
+        """Return the options of `eventonce history` for the same search."""
         return [
             *(f"{TEXTS[name]}={value}" for name, value in self.given.items()),
             f"--limit={self.limit}",
@@ -64,7 +65,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
 
 def read(request: Request) -> SearchQuery:
-    """The search of a query."""
+    """Return the search of a request."""
     params = request.query_params
     given = {name: value for name in TEXTS if (value := typed(params, name))}
     fields: dict[str, Any] = {}
@@ -95,6 +96,6 @@ def _value(name: str, value: str) -> Any:
         several = dict.fromkeys(one.strip() for one in value.split(","))
         for one in several:
             if one not in CHOICES[name]:
-                raise ValueError(f"{one!r} is none; there are {', '.join(CHOICES[name])}")
+                raise ValueError(f"{one!r} is unknown; choose from {', '.join(CHOICES[name])}")
         return ",".join(several)
     return value

@@ -1,4 +1,4 @@
-"""Serves the dashboard with uvicorn, in a thread and an event loop of its own."""
+"""The server of the dashboard: uvicorn, in a thread with an event loop of its own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from eventonce.errors import ConfigError
 from eventonce.worker.health import address
 
 DRAIN: Final = 3.0
-"""Seconds that answers under way have when the dashboard ends."""
+"""Seconds that responses under way have when the dashboard ends."""
 
 CONNECTIONS: Final = 200
-"""Connections at the same time, those of who watches too."""
+"""The most connections at the same time, including those of live pages."""
 
 HEAD: Final = 10.0
-"""Seconds within which a connection has to send a whole head."""
+"""Seconds within which a connection must send the whole head of a request."""
 
 
 def listen(said: str) -> socket.socket:
-    """A socket on `HOST:PORT`, or on a port of loopback."""
+    """Return a socket that listens on `HOST:PORT`, or on a port of loopback."""
     host, port = address(said, "dashboard")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -47,37 +47,37 @@ def listen(said: str) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The address of the first page."""
+    """Return the address of the first page."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def link_of(app: Starlette, listening: socket.socket) -> str:
-    """The address to give to people; ConfigError if strangers could reach it, and nobody is asked
-    for a password."""
+    """Return the address to give to people; ConfigError if other machines can reach it and there
+    are no passwords."""
     access: Access = app.state.context.access
     check_host(access.settings, listening.getsockname()[0])
     return access.link(url_of(listening))
 
 
 class Connection(H11Protocol):
-    """One connection. Uvicorn waits for ever for the first request, and for the rest of a head: who
-    knows no password could hold all connections. H11 bounds the size of a head too."""
+    """One connection, with a timeout for the head of a request. Uvicorn has none: a client without
+    a password could hold all connections. h11 limits the size of a head."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Start the timeout for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of the head, if it is not whole."""
+        """Start the timeout for the rest of the head, unless the head is whole."""
         super().data_received(data)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Cancel the timeout."""
         super().connection_lost(exc)
         self._stop()
 
@@ -94,10 +94,10 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn; whoever watches is let go before it waits for the answers under way."""
+    """Uvicorn; at its end, live pages are closed before it waits for the other responses."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End, when what is under way is answered."""
+        """Close the live pages, and end after the responses under way."""
         app: Any = self.config.app
         app.state.context.snapshots.ended.set()
         await super().shutdown(sockets)
@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def serving(app: Starlette, listening: socket.socket) -> Iterator[None]:
-    """Serve in a thread of its own until the block is left."""
+    """Serve in a thread of its own until the end of the block."""
     server = _server(app)
 
     def run() -> None:

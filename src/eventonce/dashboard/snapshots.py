@@ -1,4 +1,5 @@
-"""Snapshots: what is seen at one moment, shared by all who watch: many cost no more than one."""
+"""Snapshots of store, history and workers, shared by all live pages: many pages cost no more than
+one."""
 
 from __future__ import annotations
 
@@ -22,65 +23,65 @@ from eventonce.history.tables import MINUTE
 from eventonce.history.workers import Worker, read_workers
 
 SNAPSHOT_INTERVAL: Final = 1.0
-"""Seconds between two snapshots while somebody watches; there are none otherwise."""
+"""Seconds between two snapshots while a live page is open; otherwise none are taken."""
 
 STORE_INTERVAL: Final = 5.0
 """Seconds between two snapshots of the store."""
 
 COST: Final = 20
-"""A snapshot that takes long is repeated after so many times as long."""
+"""A slow snapshot is repeated after this many times its own duration."""
 
 LONGEST: Final = 15.0
-"""Seconds after which every snapshot is repeated, however long it takes: an outage may be over."""
+"""The most seconds between two snapshots, however slow they are: an outage may be over."""
 
 SMOOTH: Final = 5.0
-"""Seconds that a rate is the mean of: a history is written once a second."""
+"""Seconds over which a rate is averaged: the history is written once a second."""
 
 PAUSE: Final = 15.0
-"""Seconds without a snapshot after which rates begin anew: nobody watched, and of that time the
-history knows the counts by the minute."""
+"""Seconds without a snapshot after which rates begin anew; for the time between, the history has
+the counts by the minute."""
 
 POINTS: Final = 600
-"""Snapshots whose rates are remembered for the plot: ten minutes."""
+"""The most snapshots whose rates are remembered for the plot: ten minutes."""
 
 STORE_SNAPSHOTS: Final = 120
-"""Snapshots at the store that are remembered: ten minutes."""
+"""The most snapshots of the store that are remembered: ten minutes."""
 
 FIRST_WAIT: Final = 0.4
-"""Seconds that a page waits for the first snapshot of the store; it is shown later otherwise."""
+"""Seconds that a page waits for the first snapshot of the store; after that it is shown without."""
 
 Found = TypeVar("Found")
 
 
 class StoreSnapshot(msgspec.Struct, frozen=True):
-    """What was seen of the store."""
+    """The state of the store at one moment."""
 
     at: int = 0
     latency: float | None = None
-    """Milliseconds that one claim takes that only looks."""
+    """Milliseconds for a claim that writes nothing."""
     stats: Stats | None = None
     fault: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What was seen at one moment."""
+    """The health and the rates at one moment."""
 
     at: int
     health: Health
     rates: Mapping[str, float] | None
-    """Events a second, by group of outcomes; None at the first, which knows no difference."""
+    """Events a second, by group of outcomes; None in the first snapshot: a rate needs two."""
     store: StoreSnapshot
     fault: str = ""
-    """Why the history says nothing; empty if it does."""
+    """Why the history did not answer; empty if it did."""
 
 
 class Range(msgspec.Struct, frozen=True):
-    """A span of time until now that people choose from."""
+    """A span of time until now that people can choose."""
 
     name: str
     words: str
     span: int
-    """Milliseconds."""
+    """The span in milliseconds."""
     step: int
     """Milliseconds of one point of the plot."""
 
@@ -96,11 +97,11 @@ RANGES: Final = {
     )
 }
 LIVE: Final = RANGES["10m"]
-"""The range whose plot has a point a second while somebody watches."""
+"""The range whose plot has a point a second while a live page is open."""
 
 
 class Past(msgspec.Struct, frozen=True):
-    """What was decided in a range."""
+    """The decisions in a range, counted."""
 
     since: int
     summary: Summary
@@ -109,7 +110,7 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class Shared(Generic[Found]):
-    """The last answer to one question, asked again when somebody wants it and it is too old."""
+    """A cached result of one question, which is asked again on demand when it is too old."""
 
     def __init__(self, ask: Callable[[], Awaitable[Found]], interval: float) -> None:
         self._ask = ask
@@ -120,8 +121,8 @@ class Shared(Generic[Found]):
         self.last: Found | None = None
 
     async def get(self) -> Found:
-        """The answer; one question at a time, and whoever waits shares it, or that there is none:
-        a place that is away must not be waited for by one after the other."""
+        """Return the result. One question runs at a time, and all waiting callers share its result
+        or its failure: otherwise each of them would wait for the timeout in turn."""
         async with self._lock:
             if time.monotonic() >= self._due:
                 began = time.monotonic()
@@ -159,23 +160,23 @@ class Snapshots:
         self.store_snapshots: deque[StoreSnapshot] = deque(maxlen=STORE_SNAPSHOTS)
         """The last snapshots of the store."""
         self.ended = asyncio.Event()
-        """Set when the server ends: whoever watches stops."""
+        """Set when the server ends, so that streams stop."""
 
     async def latest(self) -> Snapshot:
-        """A snapshot that is about a second old at most."""
+        """Return a snapshot that is at most about a second old."""
         return await self._snapshots.get()
 
     async def store(self) -> StoreSnapshot:
-        """The snapshot of the store; about five seconds old at most."""
+        """Return a snapshot of the store that is at most about five seconds old."""
         return await self._store.get()
 
     async def workers(self) -> tuple[list[Worker], bool]:
-        """The workers of the last hour, the busiest first, and whether the states of processes can
+        """Return the workers of the last hour, the busiest first, and whether the states of processes can
         be read; `Unavailable` without a history."""
         return await self._workers.get()
 
     async def past(self, range_: Range) -> Past:
-        """What was decided in this range; `Unavailable` without a history."""
+        """Return the counts of this range; `Unavailable` without a history."""
         return await self._past[range_.name].get()
 
     async def _take_snapshot(self) -> Snapshot:
@@ -209,8 +210,8 @@ class Snapshots:
         return Snapshot(now, health(seen), rates, store, fault)
 
     def _counted(self, now: int) -> tuple[list[tuple[int, tuple[Any, ...], int, int]], int]:
-        """What was decided by status, and how much of it is about copies of events that were given
-        up, which no count by the minute tells."""
+        """Return the counts by minute and status, and the number of decisions about copies of
+        events that were given up, which the counts do not have."""
         history, since = self._resources.looking, (now // MINUTE - MINUTES + 1) * MINUTE
         counted = history.counts(since, now + MINUTE, ("status",))
         if not any(status == "dead" for _, (status,), *_ in counted):
@@ -236,7 +237,7 @@ class Snapshots:
             self._deltas.popleft()
 
     def _rates(self) -> Mapping[str, float] | None:
-        """The mean of the deltas after the first one, whose own time is not known."""
+        """Return the mean of the deltas, without the first one, whose duration is unknown."""
         if len(self._deltas) < 2:
             return None
         took = self._deltas[-1][0] - self._deltas[0][0]
@@ -246,7 +247,7 @@ class Snapshots:
         return {group: total[group] / took for group in GROUPS}
 
     async def _store_for_now(self) -> StoreSnapshot:
-        """The last snapshot of the store; a new one goes on while nobody waits."""
+        """Return the last snapshot of the store; a new one is taken in the background."""
         if self._at_store is None or self._at_store.done():
             self._at_store = asyncio.ensure_future(self._store.get())
             await asyncio.wait(
@@ -294,8 +295,8 @@ class Snapshots:
         return Past(since, summary(counted), tuple(points))
 
     def plotted(self, range_: Range, past: Past) -> list[tuple[int, Mapping[str, float]]]:
-        """The points of the plot. The live one has the looks of now, and before them what the
-        history knows by minute."""
+        """Return the points of the plot. The live range has the rates of snapshots, and before
+        them the counts by minute from the history."""
         points = list(past.points)
         if range_ is LIVE and self._points:
             first = self._points[0][0]
@@ -309,7 +310,7 @@ class Snapshots:
         if state.get("draining"):
             return "The worker is ending."
         if not state.get("live", True):
-            return "The worker has broken; its log says why."
+            return "The worker has failed; its log says why."
         if state.get("overdue"):
             return f"{state['overdue']} handlers run longer than their lease."
         return ""

@@ -1,4 +1,4 @@
-"""Sparklines: a course of numbers as small as a word."""
+"""Sparklines: small line plots inside a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIGH: Final = 24
 
 
 def spark(values: Sequence[float], said: str, *, wide: int = WIDE) -> Html:
-    """A line from the oldest value to the newest; `said` tells it to who does not see it."""
+    """Return a line from the oldest value to the newest; `said` is its text for screen readers."""
     top = max(values, default=0) or 1
     step = wide / max(1, len(values) - 1)
     way = " ".join(

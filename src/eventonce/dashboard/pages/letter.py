@@ -32,16 +32,16 @@ from eventonce.study.page.pairs import masked
 from eventonce.types import Letter
 
 LONGEST_EVENT: Final = 50_000
-"""Characters of an event that are shown; `export` has all of it."""
+"""The most characters of an event that are shown; `export` writes the whole event."""
 
 
 _NAME: Final = re.compile(r"[A-Za-z_$@-](?:[A-Za-z_$:.-]|[0-9]{1,2}(?![0-9]))*")
-"""A field's name. Where people's numbers, addresses or names are the names of fields, they have
-signs that no such name has."""
+"""The name of a field. A telephone number, an address or a person's name does not match, if an
+event uses it as the name of a field."""
 
 
 async def page(request: Request) -> Response:
-    """One dead letter, with its event."""
+    """Return the page of one dead letter, with its event."""
     context, person = context_of(request), person_of(request)
     chosen = chosen_in(request, request.query_params)
     if not chosen.selection.ids:
@@ -70,7 +70,7 @@ async def page(request: Request) -> Response:
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", told)) for name, told in facts]
     note = None
     if not person.sees_values:
-        note = tag("p", "Values are shown to operators alone.", class_="note")
+        note = tag("p", "Only operators see values.", class_="note")
     body = joined(
         offers(context, person, chosen, 1),
         tag("table", tag("tbody", *rows), class_="letter"),
@@ -92,7 +92,7 @@ def _letter(context: Context, chosen: LetterQuery) -> Letter | None:
 
 
 def shown_event(letter: Letter, person: Person) -> str:
-    """The event as this person may see it."""
+    """Return the event as this person may see it."""
     if key_of_letter(letter):
         return f"sealed, {counted(len(letter.event), 'byte')}: the reason names the key"
     try:
@@ -113,8 +113,8 @@ def _cut(text: str) -> str:
 
 
 def _veiled(letter: Letter, event: Any) -> Any:
-    """The event with kinds for its values. Its type, source and time, as the envelope has them,
-    say nothing about a person."""
+    """Return the event with the kinds of its values instead of the values. Type, source and time
+    of the envelope stay: they say nothing about a person."""
     read = event_of(letter)
     shown = {read.type, read.source, read.time} if read is not None else set()
     if not isinstance(event, dict):

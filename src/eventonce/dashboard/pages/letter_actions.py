@@ -1,4 +1,4 @@
-"""Actions on dead letters: first what would happen, then the confirmation, then how far it is."""
+"""The pages of actions on dead letters: the dry run, the confirmation and the progress."""
 
 from __future__ import annotations
 
@@ -41,41 +41,41 @@ from eventonce.markup import Html, counted, data, joined, number, tag
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 FORETOLD: Final = 1_000
-"""Dead letters of which the store is asked what a redrive would do."""
+"""The most dead letters for which a dry run asks the store what a redrive would do."""
 
 MEANS: Final = {
-    "redrive": "Each event runs again. One that took effect meanwhile does not run a second time. "
+    "redrive": "Each event runs again, except events that took effect meanwhile. "
     "Dead letters that are settled are dropped; the others stay, with their newest reason.",
     "drop": "They are deleted for good: their events do not run, and cannot be brought back.",
-    "export": "Their events are written to a file of JSON Lines, with all they say about people. "
+    "export": "Their events are written to a file of JSON Lines, including all personal data. "
     "The file can be downloaded when the export has ended. The dead letters stay.",
 }
 
 
 DOWNLOAD_PART: Final = 256 << 10
-"""Bytes of a file that are read at once."""
+"""Bytes that one read of the file returns."""
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
-"""An id of an action, as a form has it."""
+"""The id of an action in a form."""
 
 
 class Forecast(NamedTuple):
-    """What an action would do."""
+    """The result of a dry run."""
 
     total: int
     more: bool
     would: Counter[tuple[str, str]]
-    """The verdict and its reason, for a redrive of the first dead letters."""
+    """The verdicts and their reasons, for a redrive of the first dead letters."""
     sealed: int
-    """Those of them that nobody here can open."""
+    """The number of them that cannot be opened here."""
     closed: int
-    """Sealed ones beside them that the filter may have meant."""
+    """The number of other sealed dead letters that might match the filter."""
     reason: str
-    """What the reasons of a group have in common; empty where no group was chosen."""
+    """The common part of the reasons of a group; empty if no group was chosen."""
 
 
 async def dry_run(request: Request) -> Response:
-    """What the action would do with the selection, and the form that confirms it."""
+    """Return the page of the dry run, with the form that confirms the action."""
     context, kind = context_of(request), _kind(request)
     chosen = _for(kind, context, chosen_in(request, request.query_params))
     if not person_of(request).may_act:
@@ -110,7 +110,7 @@ async def dry_run(request: Request) -> Response:
 
 
 async def act(request: Request) -> Response:
-    """Begin what was confirmed."""
+    """Start the confirmed action."""
     context, kind = context_of(request), _kind(request)
     form = await form_of(request)
     chosen = _for(kind, context, chosen_in(request, form))
@@ -133,12 +133,13 @@ async def act(request: Request) -> Response:
 
 
 async def action(request: Request) -> Response:
-    """One action: how far it is, and the button that stops it or downloads its file."""
+    """Return the page of one action: its progress, and the button that stops it or downloads its
+    file."""
     context, found = context_of(request), _action(request)
     # The command reports this action; the one that began it would act on other dead letters now.
     command, letters = context.resources.command("audit", found.id), "/letters"
     without = tag("p", NO_AUDIT, class_="note") if not context.resources.audit else None
-    # What was searched for in a reason may be what is masked elsewhere.
+    # The selection may contain a value of an event that this person must not see.
     which = None
     if person_of(request).sees_values:
         letters = _same_filter(found.selection, from_queue=found.from_queue)
@@ -157,7 +158,7 @@ async def action(request: Request) -> Response:
 
 
 async def live(request: Request) -> Response:
-    """The progress of one action, as it goes on."""
+    """Stream the progress of one action."""
     found = _action(request)
 
     async def parts() -> Mapping[str, str]:
@@ -167,19 +168,19 @@ async def live(request: Request) -> Response:
 
 
 async def stop(request: Request) -> Response:
-    """Stop one action after the batch under way."""
+    """Stop one action after its current batch."""
     found = _action(request)
     found.progress.stop.set()
     return RedirectResponse(f"/actions/{found.id}", 303)
 
 
 async def download(request: Request) -> Response:
-    """Send the file of an export that has ended. A form asks for it and no link, because the file
-    is deleted then."""
+    """Send the file of an export that has ended. This needs a form, not a link, because the
+    download deletes the file."""
     context, found, person = context_of(request), _action(request), person_of(request)
     file = found.file
     if file is None or not found.ended or not file.there:
-        # Its page says why there is none, also after a double click.
+        # The page of the action says why there is no file, also after a double click.
         return RedirectResponse(f"/actions/{found.id}", 303)
     try:
         audit = Audit(context.resources.audit)
@@ -201,7 +202,7 @@ async def download(request: Request) -> Response:
 
 
 async def actions(request: Request) -> Response:
-    """The latest actions."""
+    """Return the page of the latest actions."""
     context, sees = context_of(request), person_of(request).sees_values
     rows = [
         (
@@ -224,14 +225,14 @@ async def actions(request: Request) -> Response:
 
 
 def _kept(context: Context) -> str:
-    """Where all actions are kept."""
+    """Return a sentence about the audit, which has all actions."""
     audit = context.resources.audit
     return f"The audit has all of them: {audit}" if audit else NO_AUDIT
 
 
 def _same_filter(selection: Selection, *, from_queue: bool) -> str:
-    """A link to the dead letters of this filter: also to those that came since its dry run, and to
-    those that have failed anew."""
+    """Return a link to the dead letters of this filter, including those that came after the dry run
+    and those that failed again."""
     fields = {name: value for name in FILTERS if (value := getattr(selection, name))}
     fields |= {"consumer": selection.consumer or ""}
     fields |= {"since": moment(selection.since)} if selection.since is not None else {}
@@ -247,7 +248,7 @@ def _kind(request: Request) -> str:
 
 
 def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
-    """The same; a redrive only of what can be run here."""
+    """Return the same query; for a redrive, only of the consumer that can run here."""
     runners = context.resources.runners
     if kind != "redrive":
         return chosen
@@ -258,7 +259,7 @@ def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
         return chosen
     if name is not None:
         raise HTTPException(
-            409, f"{own.name} runs here, and cannot run dead letters of {name}: redrive them there"
+            409, f"{own.name} cannot run the dead letters of {name}: redrive them where {name} runs"
         )
     fields = chosen.fields | {"consumer": own.name}
     return LetterQuery(fields, own.name, chosen.selection.group_of, chosen.selection.unnamed)
@@ -316,7 +317,7 @@ def _verdicts(forecast: Forecast) -> Html | None:
 
 
 def _left_out(forecast: Forecast) -> Html | None:
-    """The dead letters that an export has no event of."""
+    """Return a sentence about the dead letters whose events cannot be exported."""
     if not forecast.sealed:
         return None
     are = "is" if forecast.sealed == 1 else "are"
@@ -325,9 +326,9 @@ def _left_out(forecast: Forecast) -> Html | None:
 
 
 def _confirm(kind: str, chosen: LetterQuery, forecast: Forecast) -> Html:
-    """The form: the bound, and the moments since and until which dead letters are meant. What comes
-    later was never seen by whoever confirms; and an hour ago is another moment by then. The form
-    has the id of its action, so that a second click begins no second one beyond the bound."""
+    """Return the form with the limit and the absolute times of the selection: dead letters that
+    come later were not in the dry run, and `1h` means another time by then. The form has the id of
+    its action, so that a second click does not start a second action."""
     since, until = chosen.selection.since, chosen.selection.until
     now = wall_clock() + 1
     fields = chosen.fields | {"until": moment(now if until is None else min(until, now))}
@@ -358,7 +359,7 @@ def _confirm(kind: str, chosen: LetterQuery, forecast: Forecast) -> Html:
         ),
         action=f"/letters/{kind}",
         method="post",
-        # A reload has a form of its own: some browsers would fill in the fields of the last one.
+        # After a reload, some browsers would fill in the hidden fields of the previous form.
         autocomplete="off",
         class_="confirm",
     )
@@ -369,14 +370,14 @@ def _action(request: Request) -> Action:
     if found is None:
         raise HTTPException(
             404,
-            "This action is not known here: the dashboard was started anew, or it is long ago. "
+            "This action is unknown: the dashboard was restarted since, or the action is too old. "
             f"{_kept(context_of(request))}",
         )
     return found
 
 
 def _button(request: Request, found: Action) -> Html | None:
-    """The button of an action: Stop, and for an export Download later."""
+    """Return the button of an action: Stop while it runs, then Download for an export."""
     if not person_of(request).may_act:
         return None
     if found.state == "running":
@@ -394,7 +395,7 @@ def _button(request: Request, found: Action) -> Html | None:
 
 
 def _summary(action: Action) -> Html:
-    """How far an action has come, in words and as a bar."""
+    """Return the progress of an action, in words and as a bar."""
     progress = action.progress
     done, counts = progress.done, progress.counts
     rows = [(tag("span", name), many) for name, many in counts.most_common()]
@@ -421,7 +422,7 @@ def _summary(action: Action) -> Html:
 
 
 def _file(action: Action) -> Html | None:
-    """The state of the file of an export, once the export has ended."""
+    """Return sentences about the file of an export that has ended."""
     file = action.file
     if file is None or not action.ended:
         return None

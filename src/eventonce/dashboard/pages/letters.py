@@ -1,4 +1,4 @@
-"""Dead letters: grouped by reason, filtered, and one by one with its event."""
+"""The page of dead letters: a filter, the groups by reason, and the latest ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from eventonce.markup import Html, counted, data, dotted, joined, number, tag
 from eventonce.types import Letter
 
 LOOKED_AT: Final = 100_000
-"""Dead letters that a page looks at: more take longer than anybody waits."""
+"""The most dead letters that a page reads: more would take too long."""
 
 LETTERS_PATIENCE: Final = 20.0
-"""Seconds that a page waits for so many."""
+"""Seconds that a page waits for them."""
 
 LISTED: Final = 50
-"""Dead letters that are listed; all of them are acted on."""
+"""The most dead letters that are listed; an action is on the whole selection."""
 
 SHOWN_GROUPS: Final = 60
 
@@ -45,25 +45,25 @@ HINTS: Final = {
 }
 
 QUEUE_NOTE: Final = (
-    "To read the queue counts as a receive of each message, and hides it from others for half a "
-    "minute at most."
+    "Reading the queue counts as a receive of each message, and hides it from other readers for up "
+    "to half a minute."
 )
 
 
 class Found(NamedTuple):
-    """What the page shows of a selection."""
+    """The dead letters that the page shows."""
 
     groups: list[Group]
     latest: list[Letter]
     total: int
     more: bool
-    """Whether there are more than were looked at."""
+    """Whether there are more than were read."""
     closed: int
-    """Sealed ones that nobody here can open, and that the filter may have meant."""
+    """The number of sealed dead letters that cannot be opened and might match the filter."""
 
 
 async def page(request: Request) -> Response:
-    """The groups and the latest of the selected dead letters."""
+    """Return the page with the groups and the latest of the selected dead letters."""
     context, person = context_of(request), person_of(request)
     chosen = chosen_in(request, request.query_params)
     command = command_about(context, chosen, "groups")
@@ -87,12 +87,12 @@ async def page(request: Request) -> Response:
 
 
 def when(at: int) -> str:
-    """A moment, to the second."""
+    """Return a time, to the second."""
     return moment(at)[:-4]
 
 
 def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
-    """The dead letters that these fields of a query or a form name."""
+    """Return the selection that these fields of a query or a form name."""
     person = person_of(request)
     person.check_search(given)
     resources = context_of(request).resources
@@ -103,7 +103,7 @@ def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
 
 
 def command_about(context: Context, chosen: LetterQuery, *words: str) -> str:
-    """The command line about the same dead letters."""
+    """Return the command line for the same dead letters."""
     return context.resources.letters_command(
         *words, selection=chosen.selection, from_queue=chosen.from_queue
     )
@@ -133,23 +133,23 @@ def _found(context: Context, chosen: LetterQuery) -> Found:
 
 
 def unopened(closed: int) -> Html | None:
-    """That sealed ones were not looked into: the filter may have meant them."""
+    """Return a warning about sealed dead letters that might match the filter."""
     if not closed:
         return None
     were = "was" if closed == 1 else "were"
     said = (
-        f"{counted(closed, 'dead letter')} more could not be opened, and {were} not looked into: "
-        "the reasons of all of them name the keys."
+        f"{counted(closed, 'dead letter')} more could not be opened, and {were} not compared with "
+        "the filter. The reasons name the missing keys."
     )
     return tag("p", said, " ", tag("a", "All dead letters", href="/letters"), class_="harm")
 
 
 def _more(found: Found) -> str:
-    return " at least; the oldest of them were looked at" if found.more else ""
+    return " at least; only the oldest of them were read" if found.more else ""
 
 
 def _under_way(context: Context) -> Html | None:
-    """The actions that are going on, and the last that ended."""
+    """Return links to the actions that run; if none does, to the last one."""
     latest = context.actions.latest()
     going = [action for action in latest if not action.ended]
     if not latest:
@@ -167,7 +167,7 @@ def _under_way(context: Context) -> Html | None:
 
 
 def _places(context: Context, chosen: LetterQuery) -> Html:
-    """Where to look, if there are two places."""
+    """Return the links to the store and to the queue."""
     here = chosen.fields.get("from")
     links = [
         tag(
@@ -186,7 +186,7 @@ def _places(context: Context, chosen: LetterQuery) -> Html:
 
 
 def _filter(chosen: LetterQuery, person: Person) -> Html:
-    """The filter, as a form whose link can be kept."""
+    """Return the form of the filter; its link has all fields."""
     given = {"consumer": chosen.selection.consumer or ""} | chosen.fields
 
     def fields(names: Sequence[str]) -> list[Html]:
@@ -221,7 +221,7 @@ def _filter(chosen: LetterQuery, person: Person) -> Html:
 
 
 def offers(context: Context, person: Person, chosen: LetterQuery, total: int) -> Html | None:
-    """The actions on the selection, for those who may act."""
+    """Return the links to the actions on the selection, for operators."""
     if not person.may_act:
         return tag("p", "You may look and not act.", class_="note")
     if not total:
@@ -270,7 +270,7 @@ def _reason(chosen: LetterQuery, person: Person, group: Group) -> Html:
 
 
 def _named(counts: Counter[str]) -> Html:
-    """The most frequent name, and how many others there are."""
+    """Return the most frequent name, and the number of others."""
     ((first, _),) = counts.most_common(1)
     others = f" and {number(len(counts) - 1)} more" if len(counts) > 1 else None
     return joined(dotted(first) if first else "none", tag("span", others, class_="soft"))
@@ -300,7 +300,7 @@ def _latest(chosen: LetterQuery, person: Person, found: Found) -> Html | None:
 
 
 def _link_to(letter: Letter, chosen: LetterQuery) -> str:
-    """The link to one dead letter: its reason and its time may change, its id does not."""
+    """Return the link to one dead letter by its id, because its reason and time may change."""
     place = {"from": chosen.fields["from"]} if "from" in chosen.fields else {}
     fields = {"id": letter.id, "consumer": letter.consumer, **place}
     return f"/letters/one?{urlencode(fields)}"

@@ -1,4 +1,4 @@
-"""The overview: how much is decided now, and what becomes of it."""
+"""The overview: the rates of events now, and their outcomes in a range."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from eventonce.study.page.layout import UNKNOWN
 STATUSES: Final = {
     group: ",".join(status for status, its in GROUP_OF.items() if its == group) for group in GROUPS
 }
-"""The statuses of each group, as a link to the search has them."""
+"""The statuses of each group, as in a link to the search."""
 
 
 async def page(request: Request) -> Response:
-    """The first page."""
+    """Return the overview."""
     context = context_of(request)
     resources = context.resources
     if not resources.history:
@@ -52,7 +52,8 @@ async def page(request: Request) -> Response:
 
 
 async def rates(request: Request) -> Response:
-    """The points of the plot, for its script: seconds, then a list for each group."""
+    """Return the points of the plot for its script: the times in seconds, then the rates of each
+    group."""
     context = context_of(request)
     range_ = _range(request)
     past = await context.snapshots.past(range_)
@@ -63,7 +64,7 @@ async def rates(request: Request) -> Response:
 
 
 async def live(request: Request) -> Response:
-    """The parts of the page, and the newest point of its plot."""
+    """Stream the parts of the page, and the newest point of its plot."""
     context, range_ = context_of(request), _range(request)
 
     async def parts() -> Mapping[str, str]:
@@ -130,7 +131,7 @@ def _plot(range_: Range) -> Html:
 
 
 def _parts(snapshot: Snapshot, past: Past, range_: Range) -> dict[str, Html]:
-    """What is kept up to date, by the names of the events."""
+    """Return the live parts, by the names of their events."""
     since = range_.name
     return {
         "outcomes": _outcomes(snapshot, past, range_, since),
@@ -179,7 +180,7 @@ def _causes(past: Past, since: str) -> Html:
 
 
 def _cause(status: str, same: int) -> dict[str, str]:
-    """The field of a search for this cause."""
+    """Return the field of a search for this cause."""
     if status != "duplicate":
         return {"status": status}
     (words,) = [words for words, value in SAME_ID.items() if value == same]
@@ -207,5 +208,5 @@ def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
 
 
 def _link(words: object, **asked: str) -> Html:
-    """A link to the search."""
+    """Return a link to the search."""
     return tag("a", words, href=f"/search?{urlencode(asked)}")

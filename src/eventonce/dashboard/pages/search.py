@@ -1,4 +1,4 @@
-"""The search: decisions by what they are about, and the story of a conversation as a timeline."""
+"""The search for decisions, and the story of a conversation as a timeline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEY: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 
 async def page(request: Request) -> Response:
-    """The form and what it found: the latest decisions, unless more is asked for."""
+    """Return the page with the form and its results; without fields, the latest decisions."""
     context, person = context_of(request), person_of(request)
     query = read(request)
     command = context.resources.command("history", *query.options())
@@ -126,7 +126,7 @@ def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
 
 
 def _decisions(found: Sequence[Decision]) -> Html:
-    """A row for each, the latest first."""
+    """Return a table of decisions, the latest first."""
     if not found:
         return tag("div")
     states = any(one.subject for one in found)
@@ -170,7 +170,7 @@ def _event(one: Decision) -> Html:
 
 
 def _short(what: str, name: str) -> Html | None:
-    """A link to all about this conversation or subject."""
+    """Return a link to all decisions about this conversation or subject."""
     if not name:
         return None
     short = name if len(name) <= 13 else f"{name[:12]}…"
@@ -178,7 +178,7 @@ def _short(what: str, name: str) -> Html | None:
 
 
 def _won(one: Decision) -> Html | None:
-    """A link to the event that took effect before this one, if that is another."""
+    """Return a link to the event that took effect before this one, if it has another id."""
     if one.winner is None or one.winner == one.id:
         return None
     effect = "the event that took effect"
@@ -188,13 +188,13 @@ def _won(one: Decision) -> Html | None:
 def link(
     words: object, *, title: str | None = None, class_: str | None = None, **query: str
 ) -> Html:
-    """A link to a search."""
+    """Return a link to a search."""
     return tag("a", words, href=f"/search?{urlencode(query)}", title=title, class_=class_)
 
 
 def _story(found: Sequence[Decision], conversation: str) -> Html:
-    """The chapters one below the other along a line, each with its decisions in their order. Where
-    a conversation was asked for, all of them are about it."""
+    """Return the chapters as a timeline, each with its decisions in order. In a search for a
+    conversation, all chapters are about that conversation."""
     days: list[str] = []
     parts: list[Html] = []
     for chapter in told(found):
@@ -207,8 +207,8 @@ def _story(found: Sequence[Decision], conversation: str) -> Html:
 
 
 def _sentence(said: str, conversation: str, consumer: str) -> Html:
-    """A sentence, with a link to the dead letter that it tells of. The digest of a conversation
-    finds none: the dead letter has the id itself."""
+    """Return a sentence, with a link to the dead letter that it names. There is no link for a
+    digest: dead letters are found only by the id itself."""
     told = said.removesuffix(LETTER)
     if told == said or not conversation or DIGEST.fullmatch(conversation):
         return tag("p", data(said))

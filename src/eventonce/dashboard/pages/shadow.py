@@ -1,4 +1,5 @@
-"""Shadow mode: what its rules would have dropped, by the record that workers write."""
+"""The page of shadow mode: the events that its rules would have dropped, from the record that
+workers write."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ REPORT_PATIENCE: Final = 20.0
 """Seconds that a report may take: it counts all lines of the record."""
 
 REPORT_INTERVAL: Final = 30.0
-"""Seconds for which a report is shown to all who ask."""
+"""Seconds for which a report is shown again without a new count."""
 
 
 async def page(request: Request) -> Response:
-    """The report on the record, and whether it is safe to switch on."""
+    """Return the report on the record, which says whether it is safe to leave shadow mode."""
     context = context_of(request)
     path = context.resources.shadow_log
     command = context.resources.command("shadow", "report")
@@ -41,7 +42,7 @@ async def page(request: Request) -> Response:
 
 
 def _report(path: Path) -> Html:
-    # An extra, for those who study.
+    # These need the extra for studies.
     from eventonce.sources.files import Capture  # noqa: PLC0415
     from eventonce.study.page.shadowed import sentence, shadow_page  # noqa: PLC0415
     from eventonce.study.shadow import shadow_report  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The store: how fast it answers, and how full it is."""
+"""The page of the store: its latency and its size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 async def page(request: Request) -> Response:
-    """The store now, and how fast it answered in the last minutes."""
+    """Return the page: the store now, and its latency in the last minutes."""
     context = context_of(request)
     body = tag("div", await _told(context), sse_swap="store")
     return await framed(
@@ -31,7 +31,7 @@ async def page(request: Request) -> Response:
 
 
 async def live(request: Request) -> Response:
-    """The same, kept up to date."""
+    """Stream the same facts."""
     context = context_of(request)
 
     async def parts() -> Mapping[str, str]:
@@ -56,8 +56,8 @@ def _facts(snapshot: StoreSnapshot, before: list[StoreSnapshot]) -> Html:
             f"{snapshot.latency:.1f}{THIN}ms" if snapshot.latency is not None else "unknown",
             tag(
                 "div",
-                f"One claim that writes nothing, every {STORE_INTERVAL:g} seconds while somebody "
-                "watches.",
+                f"One claim that writes nothing, every {STORE_INTERVAL:g} seconds while a page is "
+                "open.",
                 spark(known, f"from {min(known):.1f} to {max(known):.1f} ms", wide=480)
                 if len(known) > 1
                 else None,
@@ -77,13 +77,13 @@ def _facts(snapshot: StoreSnapshot, before: list[StoreSnapshot]) -> Html:
                     ".",
                 ),
             ),
-            ("Size", size, "On disk or in memory, where the store can tell."),
+            ("Size", size, "On disk or in memory, if the store knows it."),
             ("Seen", moment(snapshot.at)[11:19], "When the store was last asked."),
         ]
     return entries(rows)
 
 
 def size_of(octets: int) -> str:
-    """A number of bytes as people read it."""
+    """Return a number of bytes as people read it."""
     unit = min(len(UNITS) - 1, int(log10(max(1, octets)) // 3))
     return f"{octets / 1000**unit:.3g}{THIN}{UNITS[unit]}"

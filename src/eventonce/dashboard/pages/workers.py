@@ -1,5 +1,5 @@
-"""The workers of the last hour and their leases: those of this process as they are now, those of
-other processes as these told them."""
+"""The page of the workers of the last hour and their leases: the leases of this process as they are
+now, those of other processes as last reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventonce.study.page.layout import UNKNOWN
 
 
 async def page(request: Request) -> Response:
-    """The workers and their leases."""
+    """Return the page of workers and leases."""
     context = context_of(request)
     parts = await _parts(context)
     body = joined(*(tag("div", markup, sse_swap=name) for name, markup in parts.items()))
@@ -33,7 +33,7 @@ async def page(request: Request) -> Response:
 
 
 async def live(request: Request) -> Response:
-    """The same, kept up to date."""
+    """Stream the same tables."""
     context = context_of(request)
 
     async def parts() -> Mapping[str, str]:
@@ -83,7 +83,7 @@ def _seen(workers: list[Worker], now: int) -> Html:
             data(one.consumer),
             data(", ".join(one.channels) or "unknown"),
             ago(now - one.told) if one.told else "unknown",
-            # Without the minute of now, which is not over.
+            # Without the current minute, which is not over.
             spark(one.minutes[:-1], f"at most {counted(max(one.minutes), 'event')} a minute"),
             number(one.events),
             number(one.groups.get("not settled", 0)),
@@ -109,7 +109,7 @@ def _leases(resources: Resources, workers: list[Worker], now: int, note: str) ->
     said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
     rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
     if not rows:
-        none = "No lease is held." if states else "No process reports which leases it holds."
+        none = "No lease is held." if states else "No process reports its leases."
         return joined(*said, tag("p", none, class_="note"))
     head = ("worker", "event", "rule", "attempt", "runs for", "renewed", "lease", "key", "")
     return joined(*said, table(head, rows))

@@ -1,13 +1,13 @@
-// What needs a script: the copy button, the updates and the plot. All else works without one.
+// The copy button, the updates and the plot. The rest of the pages works without a script.
 "use strict";
 
-// A browser has a clipboard for pages of this machine and for those with TLS.
+// Browsers offer the clipboard only to pages from this machine or over TLS.
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = !navigator.clipboard;
 }
 
-// A link that changes while the button of the mouse is down leads elsewhere when it is up: updates
-// wait until then. A menu of the browser may keep that from us.
+// A link that changes while the mouse button is down would lead elsewhere when it is released, so
+// updates wait for the release. The browser may not report it, if a menu is open.
 let pressed = false;
 const waiting = [];
 function whenReleased(act) {
@@ -23,8 +23,8 @@ for (const name of ["pointerup", "pointercancel", "contextmenu", "blur"]) {
   });
 }
 
-// A browser opens six connections to one address, and a live page takes one of them: a page that
-// nobody sees lets its own go, or a seventh could not be opened.
+// A browser opens at most six connections to one address, and a live page holds one. So a hidden
+// page closes its connection; otherwise a seventh page could not be opened.
 class Stream {
   onopen = null;
   onerror = null;
@@ -79,8 +79,8 @@ class Stream {
 }
 htmx.createEventSource = (url) => new Stream(url);
 
-// A live part is changed where it differs, and not replaced: a table that is scrolled sideways, the
-// focus and a text that is marked stay.
+// A live part is changed only where it differs, not replaced: the scroll position of a table, the
+// focus and a selected text stay.
 function patch(old, fresh) {
   const before = [...old.childNodes];
   const after = [...fresh.childNodes];
@@ -112,7 +112,7 @@ document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
   patch(event.target, fresh.content);
 });
 
-// What was healthy when the server was last heard of may not be now.
+// Without a connection, the health that is shown may be out of date.
 document.body.addEventListener("htmx:sseError", () => {
   const health = document.getElementById("health");
   health.className = "harm";
@@ -179,12 +179,12 @@ document.addEventListener("click", async (event) => {
     const answer = await fetch(place.dataset.from);
     if (!answer.ok) return;
     data = await answer.json();
-    // Once more when the stream opens: a plot that is there stays, and shows what is new.
+    // Again when the stream opens: an existing plot stays, and gets the new points.
     if (plot) plot.setData(data);
     else draw();
   }
 
-  // A point with the time of the last one takes its place; what is older than the span goes.
+  // A point with the time of the last one replaces it; points older than the span are removed.
   place.addEventListener("htmx:sseBeforeMessage", (event) => {
     event.preventDefault();
     if (!data) return;
