@@ -1,7 +1,7 @@
-"""The demo: a day of simulated calls, and what the usual recipes make of its deliveries. `worker`
-plays the same deliveries against eventonce, and `page` shows it all.
+"""The demo: a day of simulated calls, and the results of the usual recipes on its deliveries.
+`worker` plays the same deliveries against eventonce, and `page` shows the results.
 
-It needs no extra: the guards of the study decide, and their looks are kept in memory.
+The demo needs no extra: it uses the guards of the study, and keeps their data in memory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SCENARIO: Final = Scenario(
     events=900,
     seed=2,
     days=1,
-    # Only a state rule tells a state that is told twice from one that is taken again: the demo has
-    # facts alone.
+    # No double emissions: only a state rule can tell a state that is sent twice from one that
+    # returns, and the demo has only facts.
     rates=Rates(redelivery=0.03, target_retry=0.03, republish=0.03, double_emission=0),
 )
 AWAY: Final = 4
-"""Deliveries for which the store is away."""
+"""The number of deliveries during the outage of the store."""
 
 
 class DemoDelivery(NamedTuple):
@@ -45,11 +45,12 @@ class DemoDelivery(NamedTuple):
     crash: bool = False
     """Whether the worker dies while it processes this delivery."""
     outage: bool = False
-    """Whether the store is unavailable when it arrives."""
+    """Whether the store is unavailable when the delivery arrives."""
 
 
 def deliveries(scenario: Scenario = SCENARIO) -> list[DemoDelivery]:
-    """The deliveries of a day in the order they arrive, one with a crash and some in an outage."""
+    """Return the deliveries of a day in the order of arrival, one with a crash and some in an
+    outage."""
     found = [
         DemoDelivery(arrival(text).arrived or 0, fact, cause, copy_of, text.rstrip())
         for text, fact, copy_of, cause in capture(scenario)
@@ -62,7 +63,7 @@ def deliveries(scenario: Scenario = SCENARIO) -> list[DemoDelivery]:
 
 
 def judged(guard: Guard, delivered: Sequence[DemoDelivery]) -> Result:
-    """The result of a guard on these deliveries, with the truth at hand."""
+    """Return the result of a guard on these deliveries, whose causes are known."""
     statuses: dict[int, str] = {}
     runs: Counter[int] = Counter()
     examples: list[tuple[int, int]] = []
@@ -103,7 +104,7 @@ def counted(
     statuses: Mapping[int, Any],
     examples: Sequence[tuple[int, int]] = (),
 ) -> Result:
-    """A result, from how often each fact ran and what became of each line."""
+    """Return a result from the number of runs of each fact and the status of each line."""
     facts = {one.fact for one in delivered}
     return Result(
         guard=name,

@@ -1,5 +1,5 @@
-"""The demo to watch: a real worker plays the day slowly, and the system behind its handler breaks
-for a while, so that dead letters arise; then it is mended, and a redrive succeeds."""
+"""The live demo: a real worker plays the day slowly. The system behind its handler fails for a
+while, so that there are dead letters; then it works again, and a redrive succeeds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ RATE: Final = 20.0
 """Deliveries a second."""
 
 BREAKS_AFTER: Final = 150
-"""Effects after which the CRM breaks."""
+"""The number of effects after which the CRM fails."""
 
 MENDED_AFTER: Final = 120
-"""Dead letters after which it is mended: more than the hundred that are to be redriven."""
+"""The number of dead letters after which the CRM works again; more than the hundred for the
+redrive."""
 
 SLOW: Final = 60
-"""One call of so many takes two seconds, so that its lease is seen."""
+"""One of this many calls takes two seconds, so that its lease can be seen."""
 
 SETTINGS: Final = """\
 store = "sqlite:///{folder}/demo.db"
@@ -53,14 +54,14 @@ store = "sqlite:///{folder}/history.db"
 [[sink]]
 to = "eventonce.demo.live:write"
 """
-"""The file of settings by which commands find what the dashboard shows."""
+"""The configuration file of the demo, for commands on the data that the dashboard shows."""
 
 BROKEN: Final = "v2.detail.events."
-"""The beginning of the types whose part of the CRM breaks."""
+"""The prefix of the types that the CRM refuses while it fails."""
 
 
 class CRM:
-    """The system that the handler of the demo writes to; a part of it breaks for a while."""
+    """The system that the handler of the demo writes to; a part of it fails for a while."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -70,11 +71,11 @@ class CRM:
 
     @property
     def broken(self) -> bool:
-        """Whether it refuses calls now."""
+        """Whether the CRM refuses calls now."""
         return self.written >= BREAKS_AFTER and self.given_up < MENDED_AFTER
 
     def write(self, job: Job) -> None:
-        """The handler: takes as long as a quick HTTP request, and sometimes as a slow one."""
+        """Handle a job: as long as a quick HTTP request, and sometimes as a slow one."""
         with self._lock:
             self._calls += 1
             slow = self._calls % SLOW == 0
@@ -84,18 +85,18 @@ class CRM:
         self.written += 1
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:
-        """Told of the outcomes."""
+        """Count the dead letters; called as an observer."""
         self.given_up += sum(one.status == "dead" for one in outcomes)
 
 
 def write(job: Job) -> None:
-    """The handler for a command in a shell. The CRM breaks in the process of the demo alone: this
-    one takes every call."""
+    """Handle a job of a command in a shell. The CRM fails only in the process of the demo; here it
+    accepts every call."""
     CRM().write(job)
 
 
 class Played(NamedTuple):
-    """What the demo runs."""
+    """The parts of a live demo."""
 
     worker: Worker
     resources: Resources
@@ -104,7 +105,8 @@ class Played(NamedTuple):
 
 @contextmanager
 def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> Iterator[Played]:
-    """A worker over files in this folder, which is to be run, and what a dashboard watches."""
+    """Prepare a worker with its files in this folder, and the resources of a dashboard; the caller
+    runs the worker."""
     capture = folder / "day.jsonl"
     with capture.open("wb") as file:
         file.writelines(one.line + b"\n" for one in deliveries(scenario))

@@ -1,5 +1,5 @@
-"""The page that the demo ends with: its copies, and what every guard made of them. They are counted
-here, because the study counts in DuckDB, and the demo needs no extra."""
+"""The page at the end of the demo: its copies, and the result of every guard. The copies are
+counted here, because the study counts with DuckDB, which is an extra."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventonce.study.page.layout import Page, figure
 
 
 def demo_page(results: Sequence[Result], delivered: Sequence[DemoDelivery]) -> Page:
-    """The page of a demo; its events are simulated, so that their values may be seen."""
+    """Return the page of a demo. It shows values, because the events are simulated."""
     lines = {line for one in results for pair in one.examples for line in pair}
     events = {line: told(arrival(delivered[line - 1].line)) for line in lines}
     page = backtest_page(

@@ -1,4 +1,4 @@
-"""eventonce on the deliveries of the demo: a separate process, so that it can really be killed.
+"""The worker of the demo: eventonce in a separate process, so that it can really be killed.
 
 `python -m eventonce.demo.worker DATABASE < deliveries` prints one JSON outcome a line.
 """
@@ -36,10 +36,11 @@ class OutcomeLine(msgspec.Struct, frozen=True):
 def effects(
     deliveries: Sequence[DemoDelivery], database: Path
 ) -> tuple[Counter[int], list[OutcomeLine], int]:
-    """The number of effects of each fact, the outcome of each delivery, and the workers that died.
+    """Return the number of effects of each fact, the outcome of each delivery, and the number of
+    workers that died.
 
-    A worker that dies is replaced, as by the next receiver of a queue: a delivery that was not
-    acknowledged comes again when its lease is over.
+    A worker that dies is replaced, as behind a queue: a delivery that was not acknowledged comes
+    again when its lease has ended.
     """
     told: list[OutcomeLine] = []
     waiting = list(deliveries)

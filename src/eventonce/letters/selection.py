@@ -1,4 +1,4 @@
-"""A selection of dead letters: what a command or a page is about, by content and not by page."""
+"""A selection of dead letters by their content, for a command or a page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ALL_CONSUMERS: Final = "--all-consumers"
 
 
 def unnaming(secrets: Sequence[bytes]) -> Callable[[str], str]:
-    """A function from the id of a conversation to the digest that stands for it where the id itself
-    must not, such as in the audit: with secrets the one that the history has, because a telephone
+    """Return a function from the id of a conversation to a digest, for places such as the audit
+    that must not have the id. With secrets it is the digest of the history, because a telephone
     number could be guessed from a digest without a key."""
     digests = Digests(secrets)
 
@@ -33,7 +33,7 @@ def unnaming(secrets: Sequence[bytes]) -> Callable[[str], str]:
         if not digests:
             found = sha256(conversation.encode(errors="surrogateescape")).hexdigest()
             return f"sha256:{found}"
-        # It may be given as the digest that the history shows.
+        # The caller may pass the digest that the history shows.
         is_one = DIGEST.fullmatch(conversation) and conversation.startswith(digests.begins)
         return conversation if is_one else digests.of("conversation", conversation)
 
@@ -41,10 +41,10 @@ def unnaming(secrets: Sequence[bytes]) -> Callable[[str], str]:
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The dead letters of which all this is true; all of them if nothing is given."""
+    """A selection of the dead letters that match every given field; without fields, of all."""
 
     ids: tuple[str, ...] = ()
-    """Beginnings of ids, one of which must fit."""
+    """Beginnings of ids; the id must begin with one of them."""
     consumer: str | None = None
     status: str | None = None
     rule: str | None = None
@@ -52,17 +52,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
     reason: str | None = None
     """A text that the reason contains."""
     group: str | None = None
-    """The id of a group of reasons that differ in numbers, ids and quoted values alone."""
+    """The id of a group: reasons that differ only in numbers, ids and quoted values."""
     conversation: str | None = None
     since: int | None = None
     until: int | None = None
     group_of: Callable[[str], str] = group_of
-    """From a reason to the id of its group."""
+    """A function from a reason to the id of its group."""
     unnamed: Callable[[str], str] = unnaming(())
-    """From the id of a conversation to what stands for it."""
+    """A function from the id of a conversation to its digest."""
 
     def matches(self, letter: Letter) -> bool:
-        """Whether this dead letter is selected. Its event is read only if that is needed."""
+        """Whether this dead letter is selected. Its event is parsed only if a field needs it."""
         if not (
             (not self.ids or letter.id.startswith(self.ids))
             and self.consumer in (None, letter.consumer)
@@ -84,11 +84,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
 
     @property
     def outside(self) -> Selection:
-        """What of it can be told of a sealed dead letter without the key."""
+        """The part of the selection that can be checked on a sealed dead letter without the key."""
         return msgspec.structs.replace(self, type=None, reason=None, group=None, conversation=None)
 
     def arguments(self, *, source: str | None = None, limit: int | None = None) -> list[str]:
-        """The arguments of `eventonce letters …` that select the same, at most so many of them."""
+        """Return the arguments of `eventonce letters …` for the same selection, and this limit."""
         named = {
             "--from": source,
             "--name": self.consumer,
@@ -102,25 +102,25 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tr
             "--until": None if self.until is None else moment(self.until),
             "--limit": limit,
         }
-        # With a sign between them, because a value may begin with a dash.
+        # With `=`, because a value may begin with a dash.
         given = [f"{name}={value}" for name, value in named.items() if value is not None]
         # Without a name, a command means the consumer of the file.
         whose = [ALL_CONSUMERS] if self.consumer is None else []
         return [*whose, *given, *(["--", *self.ids] if self.ids else [])]
 
     def text(self, *, source: str | None = None, limit: int | None = None) -> str:
-        """The arguments as a shell takes them."""
+        """Return the arguments, quoted for a shell."""
         return " ".join(map(quoted, self.arguments(source=source, limit=limit)))
 
     def scope(self, *, source: str | None = None, limit: int | None = None) -> str:
-        """The same for a line that stays, such as one of the audit: without the id of the
-        conversation, which may be forgotten."""
+        """Return the same text for permanent lines, such as those of the audit: with a digest
+        instead of the id of the conversation, because the conversation may be forgotten."""
         whose = self.conversation and self.unnamed(self.conversation)
         return msgspec.structs.replace(self, conversation=whose).text(source=source, limit=limit)
 
 
 def event_of(letter: Letter) -> Event | None:
-    """The event of a dead letter; None if its bytes are no event."""
+    """Return the event of a dead letter; None if its bytes are no event."""
     try:
         return envelope.read(letter.event, max_bytes=max(1, len(letter.event)) * 4)
     except EnvelopeError:
@@ -128,9 +128,9 @@ def event_of(letter: Letter) -> Event | None:
 
 
 def quoted(word: str) -> str:
-    """The word as bash and zsh take it, in signs that can be seen and copied. A control character
-    stands as its bytes, in octal: by its number a shell finds it in some locales alone. No word can
-    have NUL, for which a history keeps U+FFFD."""
+    """Return the word, quoted for bash and zsh with printable characters only. Other characters
+    are written as octal bytes: escapes by number depend on the locale. NUL, which no argument can
+    have, becomes U+FFFD, as in a history."""
     if word.isprintable():
         return shlex.quote(word)
     shown = [
@@ -145,7 +145,7 @@ def _octal(sign: str) -> str:
 
 
 def moment(at: int) -> str:
-    """The instant as commands take it."""
+    """Return the time as commands accept it."""
     seconds, milliseconds = divmod(at, 1000)
     text = datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
     return f"{text}.{milliseconds:03}Z" if milliseconds else f"{text}Z"

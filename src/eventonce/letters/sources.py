@@ -17,10 +17,10 @@ from eventonce.privacy import Sealer, opened_letter
 from eventonce.types import Outcome
 
 STORE: Final = "store"
-"""The name of the store where a place is named."""
+"""The word for the store in `--from` and in links."""
 
 READ_TOGETHER: Final = 100
-"""Dead letters of a store that are read at once."""
+"""The most dead letters of a store in one batch."""
 
 
 class StoreLetterSource:
@@ -39,7 +39,8 @@ class StoreLetterSource:
             self._admin.close()
 
     def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:  # noqa: ARG002  as below
-        """Batches, oldest first, each dead letter once: a rewritten one would come again."""
+        """Yield batches, oldest first, each dead letter once: a letter that is rewritten meanwhile
+        would come again."""
         seen: set[str] = set()
         letters = self._admin.letters(self._consumer)
         while some := list(islice(letters, READ_TOGETHER)):
@@ -48,11 +49,11 @@ class StoreLetterSource:
             yield fresh
 
     def drop(self, held: Sequence[Held]) -> int:
-        """Delete these; the number that were found."""
+        """Delete these dead letters, and return the number that were found."""
         return self._admin.drop_letters([one.letter.id for one in held])
 
     def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
-        """Run these; the consumer deletes the settled ones."""
+        """Redrive these dead letters; the consumer deletes the settled ones."""
         return consumer.redrive(one.letter for one in held)
 
 
@@ -72,9 +73,9 @@ class QueueLetterSource:
         self._letters.__exit__()
 
     def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:
-        """Batches, as the queue gives them, without the events that were given up again meanwhile:
-        their new dead letters may come to this very queue. A queue has no order: `ordered` holds
-        all of them, to give them oldest first."""
+        """Yield batches as the queue delivers them, without events that this redrive gave up again:
+        their new dead letters may go to the same queue. A queue has no order: with `ordered` all
+        dead letters are read first, and come oldest first in one batch."""
         if ordered:
             yield sorted(chain.from_iterable(self.read()), key=lambda one: one.letter.at)
             return
@@ -87,12 +88,12 @@ class QueueLetterSource:
             ]
 
     def drop(self, held: Sequence[Held]) -> int:
-        """Delete these; the number that the queue deleted."""
+        """Delete these dead letters, and return the number that the queue deleted."""
         return self._letters.delete(held)
 
     def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
-        """Run these, and delete the settled ones and those that the consumer has written as dead
-        letters again, with the newest reason."""
+        """Redrive these dead letters. Delete the settled ones, and those that the consumer has
+        written as new dead letters, with the newest reason."""
         whole = [one for one in held if one.whole]
         outcomes = consumer.runtime.run_again([one.letter.event for one in whole])
         forgettable = []
@@ -112,7 +113,8 @@ LetterSource = StoreLetterSource | QueueLetterSource
 def open_queue(
     uri: str, consumer: str | None, sealer: Sealer, *, to_change: bool
 ) -> QueueLetterSource:
-    """The dead letters in this queue; `to_change` hides them from others for longer."""
+    """Return the dead letters in this queue; `to_change` hides them from other readers for
+    longer."""
     letters = DeadLetters(
         Queue.from_uri(uri, awaited=False),
         consumer or "default",

@@ -1,5 +1,5 @@
-"""The work of a consumer beside its batches: its thread, and the work that all have, which is to
-keep the consumer's name in the store."""
+"""The background work of a consumer: its thread, and one such work that every consumer has, to keep
+its name in the store."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from eventonce.core.ports import StoreNames
 from eventonce.log import log
 
 PATIENCE: Final = 2.0
-"""Seconds that the end of a process, or of an invocation, waits for work under way: what is left is
-done later."""
+"""Seconds that the end of a process, or of an invocation, waits for this work; the rest is done
+later."""
 
 MOST_NAMES: Final = 256
-"""Names that a store keeps: a program that makes names up does not fill it. `show` tries them all,
-and DynamoDB has room for so many of the longest in one item."""
+"""The most names that a store keeps, so that a program with ever new names cannot fill it. `show`
+tries all of them, and one item of DynamoDB has room for this many of the longest."""
 
 LONGEST_NAME: Final = 256
-"""Characters of a name that is kept."""
+"""The most characters of a name that is kept."""
 
 
 class Beside:
@@ -43,7 +43,7 @@ class Beside:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            log().warning("%s: not now, because no thread could be started: %s", self._name, error)
+            log().warning("%s: postponed, because no thread could start: %s", self._name, error)
 
     def wait(self) -> None:
         """Wait for the work in progress, once: the process may stop after this. Work that takes
@@ -60,14 +60,14 @@ class Beside:
 
 
 def keep_name(store: StoreNames, name: str) -> None:
-    """Keep the consumer's name in the store, unless it is there, which is one request. No event
-    depends on it: a store that refuses is left alone until the next process asks."""
+    """Write the consumer's name to the store, unless the store has it; to check is one request. No
+    event depends on it: after an error, the next process tries again."""
     try:
         known = store.names()
         if name not in known:
             if len(known) >= MOST_NAMES or len(name) > LONGEST_NAME:
-                log().debug("the name %.80r is not kept in the store, which has enough", name)
+                log().debug("the name %.80r is not kept: too long, or too many names", name)
             else:
                 store.add_name(name)
-    except Exception as error:  # noqa: BLE001  a store of anybody's
+    except Exception as error:  # noqa: BLE001  a user's own store may raise anything
         log().debug("the name %.80r is not kept in the store: %s", name, error)
