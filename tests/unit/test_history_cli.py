@@ -104,7 +104,7 @@ def test_the_story_of_a_state_names_its_subject_and_the_version_that_won(
     assert ", of event a" in shown.out
     assert run("history", "-c", config, "--subject", "u-1").code == 1
     counted = run("history", "-c", config, "--subject", "u-1, 7", "--totals")
-    assert (counted.code, "--totals knows" in counted.err) == (2, True)
+    assert (counted.code, "--totals takes only" in counted.err) == (2, True)
 
 
 def test_the_totals_say_the_statuses_behind_each_outcome(
@@ -201,7 +201,7 @@ def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
     assert run("history", "-c", config, "--until", "1970-01-01").code == 1
     for name in ("--conversation", "--event", "--key"):
         empty = run("history", "-c", config, name, "")
-        assert (empty.code, "it is empty" in empty.err) == (2, True)
+        assert (empty.code, "the value is empty" in empty.err) == (2, True)
     wrong = run("history", "-c", config, "--key", "xyz")
     assert (wrong.code, "is not hexadecimal" in wrong.err) == (2, True)
 

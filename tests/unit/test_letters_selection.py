@@ -198,6 +198,6 @@ def test_a_variable_that_nobody_has_set_selects_nothing(run: Run, given: list[st
     store = SQLiteStore("store.db")
     store.put_letters(LETTERS)
     refused = run("letters", "drop", "--yes", "--store", "sqlite:///store.db", *given)
-    assert (refused.code, "it is empty" in refused.err) == (2, True)
+    assert (refused.code, "the value is empty" in refused.err) == (2, True)
     assert len(list(store.letters())) == len(LETTERS)
     store.close()

@@ -551,7 +551,7 @@ def test_who_asks_by_content_is_told_what_could_not_be_looked_into(run: Run, ask
     configured(NEW)
     found = run("letters", *asked.split(), "zzz")
     assert found.code == 1
-    assert "1 dead letter not opened, and not looked into" in found.err
+    assert "1 dead letter not opened, and not compared" in found.err
     assert "no dead letters" not in found.out + found.err
     elsewhere = run("letters", *asked.split(), "zzz", "--rule", "another")
     assert "not opened" not in elsewhere.err

@@ -1,4 +1,4 @@
-"""The command line: groups of commands, errors and exit codes. Commands are in modules beside."""
+"""The command line: groups of commands, errors and exit codes. Each command has a module here."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from eventonce.errors import (
 FAILED: Final = 1
 """Some events failed, or a check found a fault."""
 MISUSED: Final = 2
-"""The usage or the configuration is wrong; another try will not help."""
+"""The usage or the configuration is wrong; a retry will not help."""
 UNAVAILABLE: Final = 3
-"""The store or the queue is unavailable; another try may help."""
+"""The store or the queue is unavailable; a retry may help."""
 INTERRUPTED: Final = 130
-"""Ctrl-C, as shells count it."""
+"""Ctrl-C; the exit code that shells use."""
 
 GROUPS: Final = {
     "Start": {
@@ -68,7 +68,7 @@ GROUPS: Final = {
         "forget": "Delete the record of an event, or all that is kept about a conversation.",
     },
 }
-"""The commands as the help groups them."""
+"""The commands, in the groups of the help."""
 
 MODULES: Final = {
     "init": "config:init",
@@ -80,13 +80,13 @@ MODULES: Final = {
     "reconcile": "reconcile:command",
     **{name: f"store:{name}" for name in ("stats", "show", "sweep")},
 }
-"""The module and function of a command; both have the command's name unless they stand here."""
+"""The module and function of a command, if they do not have the command's name."""
 
 ALIKE: Final = 0.75
-"""The share of its letters that a name has in common with a name it may be a misspelling of."""
+"""The similarity from which on an unknown name counts as a misspelling of a known one."""
 
 ARGUMENTS: Final = {"store": "uri"}
-"""Arguments of some commands that are options of other names elsewhere."""
+"""Options that are arguments in some commands, with the name of the argument."""
 
 
 class Subcommands(click.Group):
@@ -95,8 +95,8 @@ class Subcommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse an unknown command and name the nearest one: older releases of click do not, and
-        newer ones know only commands that are imported."""
+        """Refuse an unknown command and name the nearest one. Older releases of click name none,
+        and newer ones know only commands that are imported."""
         names = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in names:
             near = _alike(args[0], names)
@@ -167,8 +167,8 @@ def _alike(typed: str, names: Sequence[str]) -> list[str]:
 
 
 def _advised(error: click.NoSuchOption) -> click.UsageError:
-    """The error with the argument or the option that was meant. Click compares options with their
-    dashes, which all of them share: it finds `--store` to be like `--json`."""
+    """Return the error with the argument or option that was probably meant. Click compares options
+    with their dashes, which all share: for click, `--store` is like `--json`."""
     typed = error.option_name.lstrip("-")
     context = error.ctx
     parameters = context.command.get_params(context) if context else []
@@ -195,7 +195,7 @@ def _complaint_in_json(_error: BaseException, said: str) -> None:
 
 
 def started_as() -> str:
-    """The command that started this process, so that commands we print work as they stand."""
+    """Return the command that started this process, so that printed commands can be copied."""
     typed = sys.argv[0]
     if Path(typed).name == "__main__.py":
         found = shutil.which("python")
@@ -208,7 +208,7 @@ def started_as() -> str:
 
 
 def exit_code(error: EventonceError) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     if isinstance(error, ConfigError | StoreMismatch):
         return MISUSED
     return UNAVAILABLE if isinstance(error, StoreError | SourceUnavailable) else FAILED

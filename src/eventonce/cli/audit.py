@@ -15,7 +15,7 @@ from eventonce.errors import ConfigError
 from eventonce.rules.instants import event_instant
 
 NOT_ENDED: Final = (
-    "not ended: it is under way, or its process was killed; what it did until then is done"
+    "not ended: it still runs, or its process was killed; its work until then is done"
 )
 
 

@@ -1,4 +1,4 @@
-"""`eventonce backtest`: what rules, windows and the usual recipes would have done."""
+"""`eventonce backtest`: the results of rules, windows and the usual recipes on a capture."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
 from eventonce.study.scratch import remove_open
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
-"""The fields that are shown of two events whose details are the same."""
+"""The fields that are shown for two events whose details are the same."""
 MASKED: Final = 24
-"""Characters of a value that are shown, where values are shown at all."""
+"""The most characters of a value that are shown."""
 
 
 @click.command()
@@ -183,7 +183,8 @@ def _guards(
 
 
 def _mine(text: str) -> Guard:
-    """The guard of this file of decisions, or the one recipe whose name has this text in it."""
+    """Return the guard of this file of decisions, or the one recipe whose name contains this
+    text."""
     file = Path(text)
     if file.is_file():
         return DecidedGuard(file)
@@ -255,8 +256,8 @@ def _costs(results: Sequence[Result]) -> str:
 def _examples(
     results: Sequence[Result], events: Mapping[int, Mapping[str, Any]], *, values: bool
 ) -> str:
-    """Drops whose content differs, each beside the event that it was taken for a copy of; and runs
-    whose content is that of an earlier run."""
+    """Return examples: dropped events that differ from the event they were taken for a copy of, and
+    events that ran although an earlier one had the same content."""
     texts: dict[tuple[str, ...], str] = {}
     for one in results:
         pairs = [(pair, "differs in") for pair in one.examples]

@@ -232,7 +232,7 @@ def _feed(
         access = Access(region, endpoint)
         return LogGroupFeed(log_group, access, begin=since or 0, end=until, follow=follow)
     if s3:
-        # Before its name is shown: a URI may have a secret where none belongs.
+        # Checked before the URI is shown: it may have a secret in a wrong place.
         parse_s3(s3)
     return FileFeed([_in(s3, region, endpoint)] if s3 else files, follow=follow)
 
@@ -241,8 +241,8 @@ def _anonymiser(key_file: Path | None) -> Anonymiser:
     key = key_file.read_bytes() if key_file else os.environ.get(KEY, "").encode()
     if (key_file or key) and len(key) < KEY_BYTES:
         raise ConfigError(
-            f"the key of {key_file or KEY} has {len(key)} bytes, and could be guessed: {KEY_BYTES} "
-            f"or more are needed, such as 32 of /dev/urandom"
+            f"the key of {key_file or KEY} has {len(key)} bytes and could be guessed; use "
+            f"{KEY_BYTES} or more, for example 32 of /dev/urandom"
         )
     if not key:
         notice(
@@ -265,14 +265,14 @@ def _from_queue(settings: Settings, uri: str, *, own_queue: bool, follow: bool) 
 
 
 def _in(uri: str, region: str | None, endpoint: str | None) -> str:
-    """The URI with these options."""
+    """Return the URI with these options."""
     said = {"region": region, "endpoint": endpoint}
     options = "&".join(f"{name}={value}" for name, value in said.items() if value)
     return uri + ("&" if "?" in uri else "?") * bool(options) + options
 
 
 def _progress(recorder: Recorder) -> Callable[[Progress], None]:
-    """A line that is written over, on a terminal."""
+    """The progress line on a terminal, which is overwritten."""
     shown = sys.stderr is not None and sys.stderr.isatty()
     lately = deque([(time.monotonic(), 0)], maxlen=10)
 
@@ -334,8 +334,8 @@ def _say(
 
 
 def _fields(kinds: dict[str, dict[str, list[str]]]) -> str:
-    """The fields that were left alone, and those that were replaced, by type; a field may be in
-    both lists."""
+    """Return the fields that were not changed, and those that were replaced, by type; a field may
+    be in both lists."""
     lines = []
     for kind, fields in kinds.items():
         lines.append(one_line(kind))

@@ -23,10 +23,10 @@ from eventonce.stores.sqlite.uri import read
 from eventonce.worker.health import address
 
 CAPTURES: Final = ("tap", "shadow_log")
-"""The fields that name a file which is written as a capture is."""
+"""The fields that name a file in the format of a capture."""
 
 FILES: Final = (*CAPTURES, "audit")
-"""The fields that name a file which is written, in a folder that must exist."""
+"""The fields that name a file to write; its folder must exist."""
 
 FROM_ENVIRONMENT: Final = (
     "api_keys",
@@ -40,8 +40,8 @@ FROM_ENVIRONMENT: Final = (
 
 
 def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> None:
-    """ConfigError with every wrong value of these tables, of the fields that are in none, and of
-    those of `FILES` that the command writes to."""
+    """Raise ConfigError with every wrong value of these tables, of the fields outside of tables,
+    and of the `FILES` that the command writes."""
     written: Checks = {
         (name,): _check_capture if name in CAPTURES else _check_folder for name in files
     }
@@ -49,15 +49,15 @@ def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> N
 
 
 def checks_of_file() -> Checks:
-    """The checks that some command makes of a field, apart from those that depend on the
+    """Return the checks of fields that some command makes, except those that depend on the
     machine."""
     names: Checks = {(name,): _check_name for name in CAPTURES}
     return {**checks_of("worker", "serve", "dashboard"), **names}
 
 
 def checks_of(*tables: str) -> Checks:
-    """The checks that `run`, `serve` and `dashboard` make of their tables, if their extras are
-    installed."""
+    """Return the checks that `run`, `serve` and `dashboard` make of their tables, if their extras
+    are installed."""
     found: dict[Place, Callable[[Any], object]] = {}
     if "worker" in tables:
         found["worker", "health"] = lambda place: address(str(place)) if place else None
@@ -74,7 +74,7 @@ NOT_KEPT: Final = (
 
 
 def warnings_of(config: Config) -> Iterator[str]:
-    """The faults that depend on the machine: the commands refuse to start on one like this, and
+    """Yield the faults that depend on the machine: the commands would not start on this one, but
     the consumer may run on another."""
     from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
 
@@ -97,7 +97,7 @@ def warnings_of(config: Config) -> Iterator[str]:
 
 
 def with_environment(table: Serve) -> Serve:
-    """The table with the secrets of the environment added to those of the file."""
+    """Return the table with the secrets of the environment after those of the file."""
     users = [pair.partition(":") for pair in os.environ.get("EVENTONCE_USERS", "").split()]
     lists = {
         name: [*getattr(table, name), *os.environ.get(f"EVENTONCE_{name.upper()}", "").split()]
@@ -143,7 +143,7 @@ def _of_receiver() -> dict[Place, Callable[[Any], object]]:
 
 
 def _check_name(path: str) -> None:
-    """ConfigError if the file of a tap or of a shadow log cannot have this name."""
+    """Raise ConfigError if the file of a tap or of a shadow log cannot have this name."""
     from eventonce.study.capture.recorder import named  # noqa: PLC0415  slow to import
 
     if path:
@@ -156,8 +156,9 @@ def _check_capture(path: str) -> None:
 
 
 def _check_folder(path: str) -> None:
-    """ConfigError if this file could not be made: its folder is missing, or it is a folder."""
-    # Not by pathlib, which raises where a folder above may not be entered.
+    """Raise ConfigError if this file cannot be created: its folder is missing, or it is a
+    folder."""
+    # pathlib would raise if a folder above may not be entered.
     if path and not os.path.isdir(folder := Path(path).parent):  # noqa: PTH112
         raise ConfigError(f"there is no folder {folder}: create it first")
     if path and os.path.isdir(path):  # noqa: PTH112

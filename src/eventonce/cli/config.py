@@ -100,8 +100,8 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A file with the event, relative to the list of expected keys."""
     rule: str = ""
     key: str = ""
-    """The key in hexadecimal; "invalid" for an event that has none, "none" for one that runs at
-    every delivery."""
+    """The key in hexadecimal; "invalid" if the event has no key, "none" if it runs at every
+    delivery."""
 
 
 @click.command()
@@ -143,7 +143,7 @@ def check(
     try:
         file = checks.check(config, name=name, also=checks_of_file())
         if expect is not None:
-            # Keys depend on the secrets, and a service may have them.
+            # Keys depend on the secrets, and only the service may have them.
             file = load(config)
         _check_infra(file)
     except ConfigError as error:
@@ -189,7 +189,7 @@ def check(
 
 
 def _check_infra(file: Config) -> None:
-    """What every command of `infra` refuses although no field is wrong, if the file has its
+    """Return the faults of the table `[infra]` that are in no single field; none without the
     table."""
     if file.infra != Infra():
         placed_topology(file, file.infra, matching=False)
@@ -211,7 +211,7 @@ def _expected(path: Path) -> list[Expected]:
 
 
 def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, str]:
-    """The rule and the key that the event has now."""
+    """Return the rule and the key that the event has now."""
     source = entry.event
     if entry.file:
         path = (beside or Path()).parent / entry.file
@@ -231,12 +231,13 @@ def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, s
 # Patterns that match no known event type
 
 FAMILY: Final = "v2."
-"""The beginning of every Genesys topic: those are known one by one, so that a pattern must match
-one of them and not just overlap with a wide pattern of a preset."""
+"""The beginning of every Genesys topic. All topics are known, so a pattern must match one of them;
+for other types it is enough to overlap with a pattern of a preset."""
 
 
 def unknown_patterns(file: Config, handler: str | None) -> list[UnknownPattern]:
-    """Each pattern that matches no known type: a type of one's own, or a slip."""
+    """Return a warning for each pattern that matches no known type: a type of the user, or a
+    mistake."""
     return [
         UnknownPattern(place, pattern, meant(pattern, templates()))
         for place, pattern in (*_patterns(file), *_in_source(handler))
@@ -245,9 +246,10 @@ def unknown_patterns(file: Config, handler: str | None) -> list[UnknownPattern]:
 
 
 def unread_patterns(handler: str | None) -> list[str]:
-    """Each decorator whose pattern its module does not tell: only running the code would."""
+    """Return a warning for each decorator whose pattern cannot be read without running the
+    code."""
     return [
-        f"{place}: the pattern is no text of this module, and cannot be read"
+        f"{place}: the pattern cannot be checked, because it is not a text in this module"
         for place, pattern in _in_source(handler)
         if pattern is None
     ]
@@ -262,8 +264,8 @@ def _patterns(file: Config) -> Iterator[tuple[str, str]]:
 
 
 def _in_source(handler: str | None) -> Iterator[tuple[str, str | None]]:
-    """The patterns of `x.on("…")` in the module's source, which is parsed and not run; None for
-    that of a decorator which cannot be read."""
+    """Return the patterns of `x.on("…")` in the module's source, which is parsed and not run; None
+    for a pattern that cannot be read."""
     if handler is None:
         return
     module = handler.partition(":")[0]
@@ -292,12 +294,12 @@ def _in_source(handler: str | None) -> Iterator[tuple[str, str | None]]:
             case [ast.Name(id=name), *_] if name in named:
                 yield place, named[name]
             case _ if node in decorators and (args or keywords):
-                # Another call of this name may be of anything.
+                # A call of `on` that is no decorator may belong to any library.
                 yield place, None
 
 
 def _named_texts(tree: ast.Module) -> dict[str, str]:
-    """The constants of the module that are texts."""
+    """Return the constants of the module that are texts."""
     found = {}
     for node in tree.body:
         match node:
@@ -317,7 +319,7 @@ def _is_known(pattern: str) -> bool:
 
 @cache
 def _globs() -> frozenset[str]:
-    """The patterns of all presets, apart from Genesys' topics."""
+    """Return the patterns of all presets, except Genesys topics."""
     return frozenset(
         pattern
         for name in presets.names()

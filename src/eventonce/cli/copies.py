@@ -36,7 +36,7 @@ _TABLES: Final = """
 
 
 class CopiesFile:
-    """Writes the copies; knows the lines of this run, and of no run before it."""
+    """The writer of copies; it knows only the lines of this run."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -79,11 +79,11 @@ class CopiesFile:
         self._lines.execute("COMMIT")
 
     def close(self) -> None:
-        """Remove what was kept for the time of the run."""
+        """Delete the temporary file of this run."""
         self._lines.close()
 
     def _earlier(self, effect: str, row: Row) -> list[Row]:
-        """The earlier lines of this effect that may be the nearest relative of this line."""
+        """Return the earlier lines of this effect that this line may be a copy of."""
         found = self._lines.execute(
             f"SELECT line FROM lines WHERE effect = ? AND NOT late ORDER BY rowid LIMIT {EARLY}",  # noqa: S608  ours
             (effect,),

@@ -1,4 +1,4 @@
-"""`eventonce dashboard`: pages for people, over a store and its history; and the same pages beside
+"""`eventonce dashboard`: pages for people about a store and its history; and the same pages for
 `run` and `serve`."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def dashboard(
         settings = settings.also(history=msgspec.structs.replace(settings.file.history, store=uri))
     said = listen or str(settings.file.dashboard.listen) or LISTEN
     settings = _at_address(settings, said)
-    # The store is opened when somebody looks, and may be away now: what is none never comes back.
+    # The store is opened later, and may be unavailable now; a wrong URI is an error at once.
     check_settings(settings.file, "history", "privacy", "dashboard", files=("audit",))
     log_to_stderr(log_format)
     ended = threading.Event()
@@ -76,8 +76,7 @@ def dashboard(
             handler,
             runners=runners if handler is not None or settings.file.sink else None,
         ) as (app, listening),
-        # At the end of this block actions under way end with their batch, and leave their audit
-        # lines.
+        # At the end of this block, running actions end after their batch, with their audit lines.
         server.serving(app, listening),
         ended_by_signals(lambda _: ended.set()),
     ):
@@ -94,7 +93,7 @@ def checked_settings(
         settings = _at_address(settings, listen)
     shown = settings.file.dashboard.listen != ""
     tables = (*asked, "history", "privacy", *(("dashboard",) if shown else ()))
-    # Of these two commands the dashboard alone writes audit lines.
+    # In these two commands only the dashboard writes audit lines.
     written = {"tap": taps, "audit": shown}
     files = [name for name in FILES if written.get(name, True)]
     check_settings(settings.also(**asked).file, *tables, files=files)
@@ -119,7 +118,7 @@ def watched_by_people(
     handler: str | None,
     state: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
-    """The dashboard of a worker or a receiver, where the settings name its address."""
+    """Serve the dashboard of a worker or a receiver, if the settings have its address."""
     said = str(settings.file.dashboard.listen)
     if not said:
         yield
@@ -169,8 +168,8 @@ def _listening(
 
 
 def _options(settings: Settings) -> dict[str, list[str]]:
-    """The options that name the same file, store and history in another command, as a shell takes
-    them: what the file or the environment says needs none."""
+    """Return the options of another command for the same file, store and history, quoted for a
+    shell. Values of the file or the environment need no option."""
     history = settings.file.history.store
     given = history if history != settings.in_file.history.store else None
     return {
@@ -184,6 +183,6 @@ def _option(name: str, parameter: str, uri: str | None) -> list[str]:
     source = click.get_current_context().get_parameter_source(parameter)
     if not uri or source is ParameterSource.ENVIRONMENT:
         return []
-    # A shell refuses a variable that is not set: without it, another store would be meant.
+    # `:?` makes the shell refuse an unset variable; otherwise the command would use another store.
     variable = f'"${{EVENTONCE_{name.upper()}:?}}"'
     return [f"--{name}", variable if may_hold_secret(uri) else quoted(uri)]

@@ -97,7 +97,7 @@ def demo(*, events: bool, page_file: Path | None, listen: str | None, as_json: b
 
 def _watched(listen: str) -> None:
     """Run the worker of the demo until Ctrl-C, with its dashboard."""
-    # An extra, which the demo does without.
+    # The dashboard is an extra; the rest of the demo does not need it.
     from eventonce.dashboard import dashboard, server  # noqa: PLC0415
     from eventonce.demo import live  # noqa: PLC0415
 
@@ -124,8 +124,8 @@ def _watched(listen: str) -> None:
 
 def _guide(link: str) -> str:
     rows = [
-        ("Overview", "rates by outcome, live; a part of the CRM breaks, and is mended later"),
-        ("Search", "choose a conversation: what became of each event, and of its copies"),
+        ("Overview", "rates by outcome, live; a part of the CRM fails, and works again later"),
+        ("Search", "choose a conversation: the outcome of each event, and of its copies"),
         ("Dead letters", "more than a hundred for one reason: redrive them by filter"),
     ]
     return (
@@ -135,7 +135,7 @@ def _guide(link: str) -> str:
 
 
 def _written(page: Page, file: Path | None) -> Path:
-    """The file that the page is in: a temporary one, if this folder takes no file."""
+    """Write the page, and return its file: a temporary one, if this folder is not writable."""
     try:
         page.write(file or PAGE)
     except OSError:

@@ -1,4 +1,4 @@
-"""`eventonce diagnose`: what a capture says about its copies, its fields and its rules."""
+"""`eventonce diagnose`: the copies, the fields and the rules of a capture."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ from eventonce.study.scratch import remove_open
 from eventonce.study.windows import PROPOSED, Windows
 
 STATES: Final = "genesys:latest"
-"""The preset that tells versions of a state: it finds the states that are told twice."""
+"""The preset with versions of states: it finds states that are sent twice."""
 
 SHORTLY: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
-"""Milliseconds of the windows that are shown of each rule."""
+"""The windows that are shown for each rule, in milliseconds."""
 TYPES: Final = 12
-"""Types that are shown; a page shows them all."""
+"""The most types that are shown; a page shows all."""
 FIELDS: Final = 40
-"""Fields of a type that are shown."""
+"""The most fields of a type that are shown."""
 WIDTH: Final = 32
-"""Characters of the longest bar."""
+"""The length of the longest bar, in characters."""
 
 
 @click.command()
@@ -176,7 +176,7 @@ def _types(found: Diagnosis) -> str:
 
 
 def _more(number: int, shown: int, of_what: str, indent: int) -> str:
-    """A line about the rows that are not shown."""
+    """Return a line about the rows that are not shown."""
     if number <= shown:
         return ""
     rest = counted(number - shown, of_what)
@@ -202,7 +202,8 @@ def _lateness(found: Diagnosis) -> str:
 
 
 def _windows(found: Sequence[Windows]) -> str:
-    """The effect of windows: of all rules together, and of the rules that drop genuine events."""
+    """Return the effect of windows: for all rules together, and for rules that drop genuine
+    events."""
     whole, *others = found
     rows = [
         (

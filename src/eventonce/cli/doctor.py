@@ -84,7 +84,7 @@ def doctor(
     subject = _subject(file, **options)
     facts = look(subject) if subject is not None else NOT_NAMED
     if subject is not None and not (subject.queue or subject.functions):
-        # A store on AWS, or a bus, alone says nothing of how events come.
+        # A store on AWS, or a bus, does not say how events arrive.
         facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NOT_NAMED.unseen))
     store = file.store or DEFAULT_STORE
     keep = kept_for("keep_letters", file.keep_letters)
@@ -99,11 +99,11 @@ def doctor(
     )
     rules = file.all_rules()
     said = FileFacts(
-        # An override holds for these rules too, which are then among the file's.
+        # An override changes the rules of last resort, too, so they are among the file's rules.
         rules if file.override else [*rules, *TRANSPORT],
         duration(file.worker.visibility) / 1000,
         unknown_patterns(file, handler),
-        # A handler may take other types than the sinks.
+        # A handler may take types that the sinks do not.
         [] if handler is not None else [sink.match for sink in file.sink],
         unread_patterns(handler),
     )
@@ -114,7 +114,7 @@ def doctor(
 
 
 def _key_files(path: Path) -> Iterator[Path]:
-    """The files that the sealing keys refer to: the settings have their content alone."""
+    """Return the files that the sealing keys refer to; the settings have only their content."""
     return files_in(read(path, ask=False).document.values["privacy"]["sealing_keys"])
 
 
@@ -143,7 +143,7 @@ def _subject(
     region: str | None,
     endpoint: str | None,
 ) -> Subject | None:
-    """What to look at in AWS; None if neither the options nor the file name anything there."""
+    """Return the AWS resources to check; None if neither the options nor the file name any."""
     on_aws = (file.store or "").startswith("dynamodb:")
     named = queue or file.worker.queue or file.infra != Infra()
     if not (named or functions or buses or on_aws):

@@ -1,4 +1,4 @@
-"""The event filter: claims lines, writes the new ones, and settles them once they are flushed.
+"""The event filter: claims lines, writes the new ones, and settles them after the flush.
 
 Not the engine: the effect is to write a line, so there is no handler to run, to renew a lease for
 or to try again, and a filter is measured against a script that does nothing but parse.
@@ -29,18 +29,18 @@ from eventonce.runtime.nonces import new_nonce
 from eventonce.types import Claim, Settlement, Verdict
 
 RECENT_FACTS: Final = 50_000
-"""Facts written in this run that are known without asking the store, twice this many at the most:
-copies mostly come soon after, and a dictionary of this size stays in the processor's cache."""
+"""Facts of this run that are known without asking the store; at most twice this many. Copies mostly
+come soon after, and a dictionary of this size stays in the processor's cache."""
 
 Candidate = tuple[Claim, int, Sequence[Claim]]
-"""A claim, the index of its line, and the claims that older rules and secrets make; a bare tuple,
-because a named one takes as long to make as the key of an event."""
+"""A claim, the index of its line, and the claims under older rules and secrets. A bare tuple,
+because creating a named one takes as long as making the key of an event."""
 
 Decided = tuple[int, Claim, str]
-"""A line that was written, or dropped as a copy: its index, its claim and its status."""
+"""The index, the claim and the status of a line that was written, or dropped as a copy."""
 
 Written = tuple[float, bytes]
-"""A written line in memory: until when it is known, and the hash of its transport id."""
+"""A written line in memory: the time until which it is known, and the hash of its transport id."""
 
 
 class Rejected(NamedTuple):
@@ -53,22 +53,22 @@ class Rejected(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Lines that were read and keyed; the store has not been asked yet."""
+    """Lines that were read and have keys; the store has not been asked yet."""
 
     lines: Sequence[bytes]
     groups: list[list[Candidate]]
-    """Candidates in turn: a version of a subject is judged after the one before it is settled."""
+    """Candidates in rounds: a version of a subject is judged after the one before it is settled."""
     copies: dict[int, list[tuple[Claim, int]]]
     """The copies of a candidate in this batch, by the index of the candidate's line."""
     known: list[tuple[Claim, int, bool | None]]
-    """Copies of lines that this run wrote before: whether they had the same transport id."""
+    """Copies of lines that this run wrote before, and whether they have the same transport id."""
     rejected: list[Rejected]
     replays: dict[int, Rejected]
-    """The replays that are only peeked at, with the reject that a new one becomes."""
+    """The replays that are only looked up, with their reject if the store does not know them."""
 
 
 class EventFilter:
-    """Reads lines into a batch, which asks nothing of the store, and writes the new ones of it."""
+    """The filter. It reads lines into a batch without the store, then writes the new lines."""
 
     def __init__(
         self,
@@ -80,15 +80,15 @@ class EventFilter:
         remembers: bool = False,
         traces: bool = False,
     ) -> None:
-        """`remembers` is whether the store outlives this run: only then can a replay be older than
-        the records. `traces` is whether `decided` is kept."""
+        """`remembers`: whether the store outlives this run; only then can a replay be older than
+        the records. `traces`: whether `decided` is kept."""
         self._gate = Gate(store)
         self._planner = Planner(rules, max_bytes, wall_clock, remembers=remembers)
         self._out = out
         self._traces = traces
         self.counts: Counter[str] = Counter()
         self.same_id: Counter[bool | None] = Counter()
-        """The duplicates, by whether they had the winner's transport id, as in `Verdict`."""
+        """The number of duplicates by `Verdict.same_id`."""
         self.decided: list[Decided] = []
         """The lines of the latest batch that were written, or dropped as copies; empty without
         `traces`."""
@@ -96,7 +96,7 @@ class EventFilter:
         self._less_recent: dict[bytes, Written] = {}
 
     def plan(self, lines: Sequence[bytes]) -> Batch:
-        """Read the lines and find their keys."""
+        """Read the lines and make their keys."""
         nonce = new_nonce()
         read, plan, limit = envelope.read, self._planner.plan, self._planner.max_bytes
         recent, less_recent, now = self._recent, self._less_recent, time.monotonic()
@@ -136,7 +136,7 @@ class EventFilter:
         return batch
 
     def write_new(self, batch: Batch) -> list[Rejected]:
-        """Write the new lines, and count the copies; answers the other lines."""
+        """Write the new lines, count the copies, and return the other lines."""
         rejected = list(batch.rejected)
         self.decided = []
         for group in batch.groups:
@@ -199,7 +199,7 @@ class EventFilter:
         rejected: list[Rejected],
         unsure: list[tuple[Claim, int]],
     ) -> None:
-        """Count a line that is not written, and its copies, which share its fate."""
+        """Count a line that is not written, and its copies with the same verdict."""
         if isinstance(verdict.error, StoreError):
             raise verdict.error
         for claim, at in ((leader, leader_at), *batch.copies.get(leader_at, ())):
@@ -232,19 +232,19 @@ class EventFilter:
             self._gate.let_go(None, [one.claim for one in granted])
             self.counts["done"] += kept
             if kept < len(granted):
-                # The reader outlasted the lease, and another filter wrote these lines too.
+                # Writing took longer than the lease, and another filter wrote these lines, too.
                 self.counts["fenced"] += len(granted) - kept
             else:
                 self._remember(granted)
         except BaseException:
-            # Nobody has seen all of these lines: the next run must not wait for the lease.
+            # The lines were not written whole: the next run must not wait for the lease.
             freed = [Settlement(one.claim, one.token, "release") for one in granted]
             with suppress(StoreError):
                 self._gate.settle(freed, ())
             raise
 
     def _remember(self, settled: Sequence[Settlement]) -> None:
-        """Know these facts without the store, for as long as their rule remembers them."""
+        """Remember these facts in memory, for as long as their rule remembers them."""
         if len(self._recent) > RECENT_FACTS:
             self._recent, self._less_recent = {}, self._recent
         now = time.monotonic()
@@ -255,7 +255,7 @@ class EventFilter:
 
 
 def _new_replay(plan: Plan, at: int) -> Rejected:
-    """The reject of a replay that is only peeked at, if the store does not know it."""
+    """Return the reject of a replay that is only looked up, if the store does not know it."""
     if plan.rule.on_replay == "report":
         why = plan.forgotten or reason(plan.claim, Verdict("run"))
         return Rejected(at, "ignored", f"replay, reported only: {why}")

@@ -29,14 +29,14 @@ from eventonce.study.fields import leaves_of
 from eventonce.types import Event
 
 LABEL: Final = 10
-"""Characters of a label, with the space after it: the longest are `strength` and `keyed by`."""
+"""The width of a label with the space after it; the longest are `strength` and `keyed by`."""
 TWO: Final = 2
 LOOKED_AT: Final = 1_000
-"""Lines of a file without an event that its fault is looked for in."""
+"""The most lines that are searched for the fault of a file without an event."""
 
 
 class Told(NamedTuple):
-    """An event, and what a capture says of its arrival."""
+    """An event, and its arrival from a capture."""
 
     event: Event
     row: Row
@@ -103,7 +103,7 @@ def _exit_code(found: Explanation) -> int:
 
 
 def _outside(first: Event, second: Event, *found: Explanation) -> list[tuple[str, str, str]]:
-    """The fields, of envelope and detail, that differ and are no part of the key, with both
+    """Return the fields of envelope and detail that differ and are no part of the key, with both
     values."""
     in_key = {path for one in found for part in one.parts for path in _read_by(part.expression)}
     if any(one.replay for one in found):
@@ -121,7 +121,7 @@ def _outside(first: Event, second: Event, *found: Explanation) -> list[tuple[str
 
 
 def _read_by(expression: str) -> Iterator[str]:
-    """The fields that a part of a key reads; of a hash none, because it may leave some out."""
+    """Return the fields that a part of a key reads; none for a hash, which may leave some out."""
     tree = None if expression == "part" else parse(expression)
     for path in paths(tree) if tree and not isinstance(tree, Hash) else ():
         roots = {"body": ("detail.eventBody", "detail"), "event": ()}.get(path.root, (path.root,))
@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
 
 
 def _only(place: Place) -> Told:
-    """The one event of a file."""
+    """Return the single event of a file."""
     with closing(iter(Capture([place]))) as events:
         found = list(islice(events, LOOKED_AT))
     told = [arrival(raw) for raw in found]
@@ -144,12 +144,12 @@ def _only(place: Place) -> Told:
             f"{_name_of(place)}: more than one event; explain takes a file with one event, or one "
             f"line of a capture: eventonce explain {place} --line 1"
         )
-    # What is broken was taken for lines, and its fault is that of the whole.
+    # Broken JSON was read line by line, but its fault concerns the whole file.
     return _told(_name_of(place), told[0] if len(told) == 1 else arrival(b"\n".join(found)))
 
 
 def _at(place: Place, lines: Sequence[int]) -> list[Told]:
-    """The events of these lines of a capture."""
+    """Return the events in these lines of a capture."""
     with closing(iter(Capture([place]))) as events:
         read = enumerate(islice(events, max(lines)), start=1)
         found = {number: raw for number, raw in read if number in lines}
@@ -202,7 +202,7 @@ def _page(found: Explanation) -> str:
 
 
 def _labelled(lines: Sequence[tuple[str, str]]) -> str:
-    """A line each; a text that begins a new line stands below its label."""
+    """Return one line for each label; a text that begins with a newline goes below its label."""
     return "\n".join(
         label + text if text.startswith("\n") else f"{label:<{LABEL}}{text}"
         for label, text in lines
@@ -239,7 +239,7 @@ def _expressions(parts: Sequence[PartFound]) -> str:
 
 
 def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str, str]]:
-    """The differences with both values: the rule, or else the parts of key and version."""
+    """Return the differences with both values: the rule, otherwise the parts of key and version."""
     if first.rule != second.rule:
         return [("rule", first.rule, second.rule)]
     same_parts = _expressions(first.parts) == _expressions(second.parts)
@@ -254,7 +254,7 @@ def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str
         parts = dict(_rows(found.parts)) if same_parts else {"keyed by": _keyed_by(found)}
         state = dict(_rows(found.state)) if same_state else {"state": _expressions(found.state)}
         version = {"order": str(found.order), "replay": _name(found.replay)}
-        # A type or an organisation may be a part as well, and is named once.
+        # A type or an organisation may also be a part of the key; it is named once.
         return {**named, **parts, **state, **version, **named}
 
     ones, twos = compared(first), compared(second)
@@ -278,7 +278,7 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
 
 
 def _beside(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
-    """Fields with both their values; on a terminal too narrow for a table, below each other."""
+    """Return fields with both values; on a narrow terminal, one below the other."""
     wide = 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     if not sys.stdout.isatty() or wide <= get_terminal_size().columns:
         return table(rows, head=(name, "first", "second"), indent=2)

@@ -1,4 +1,4 @@
-"""`eventonce filter`: reads streams, has `event_filter` write the new events, keeps the rejects."""
+"""`eventonce filter`: reads streams, writes new events through `event_filter`, keeps rejects."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 STDOUT: Final = "<stdout>"
 SHOWN: Final = 20
-"""Rejects that stderr shows; the others are counted there, and `--rejects` keeps all."""
+"""The most rejects that stderr shows; the others are counted, and `--rejects` keeps all."""
 
 LONGEST_SHOWN: Final = 500
-"""Characters of one reject that stderr shows."""
+"""The most characters of a reject that stderr shows."""
 
 BY_ID: Final = {
     True: ("same_id", "same transport id"),
@@ -61,7 +61,7 @@ BY_ID: Final = {
 """The words for duplicates by `Verdict.same_id`, in the document and in the summary."""
 
 _CLEAR: Final = "\r\x1b[K"
-"""Empties the line of a progress bar."""
+"""The characters that clear the line of a progress bar."""
 
 
 @click.command("filter")
@@ -201,7 +201,7 @@ def _copies_file(stack: ExitStack, path: Path) -> CopiesFile:
     from eventonce.cli.copies import CopiesFile  # noqa: PLC0415  slow to import, and seldom asked
 
     make_private(path)
-    # Without a buffer, which would fail again when it is closed.
+    # Without a buffer: a buffer that cannot be flushed would fail again at its close.
     out = stack.enter_context(path.open("wb", buffering=0))
     return stack.enter_context(closing(CopiesFile(out)))
 
@@ -255,10 +255,10 @@ def _summary(event_filter: EventFilter) -> str:
 
 
 class Rejects:
-    """Keeps invalid input: all of it, complete, in a file, or the first of it on stderr."""
+    """The writer of invalid input: all of it, complete, to a file; or the first of it to stderr."""
 
     def __init__(self, file: BinaryIO | None, *, as_json: bool, clear: bool) -> None:
-        """`clear` is whether a progress bar is on the line that is written to."""
+        """`clear`: whether a progress bar must be cleared before each line."""
         self._file = file
         self._as_json = as_json
         self._before = _CLEAR if clear else ""
@@ -267,7 +267,7 @@ class Rejects:
     def add(
         self, place: str, status: str, reason: str, event: Iterable[bytes], limit: int = 0
     ) -> None:
-        """Keep one reject, as a stream; the reason of one above the limit is its size."""
+        """Write one reject, as a stream; for a reject above the limit, the reason is its size."""
         size = 0
         if self._file is None:
             begin = b""
@@ -284,7 +284,7 @@ class Rejects:
                 size += len(piece)
                 self._file.write(msgspec.json.encode(text(piece))[1:-1])
         finally:
-            # Also if the stream breaks off: the next entry must begin a new line.
+            # Also after a failure of the stream: the next reject must begin a new line.
             end = msgspec.json.encode(text(b"", final=True))[1:]
             why = msgspec.json.encode(_too_large(size, limit) or reason)
             self._file.write(end + b',"reason":' + why + b"}\n")

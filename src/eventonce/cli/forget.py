@@ -66,7 +66,7 @@ def forget(
         if not conversation:
             raise click.BadParameter("it is empty", param_hint="--conversation")
         if conversation.encode("utf-8", "replace").decode() != conversation:
-            raise click.BadParameter("no id is like this: not UTF-8", param_hint="--conversation")
+            raise click.BadParameter("the id is not valid UTF-8", param_hint="--conversation")
         return _erase(settings, conversation, dry_run=dry_run, yes=yes, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run goes with --conversation")
@@ -81,7 +81,7 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bo
     with closing(settings.open_store()) as opened:
         if not confirmed(f"Forget {records}? Copies will run again.", yes=yes):
             return FAILED
-        # A result that is kept apart would be given to the copies of the next run.
+        # Otherwise the copies of the next run would get the old result, which has its own record.
         opened.forget([result_key(key) for key in keys])
         forgotten = opened.forget(keys)
     emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
@@ -111,7 +111,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
             if not confirmed(_question(found), yes=yes):
                 return FAILED
             progress = Progress()
-            # Not the id itself: this line stays.
+            # A digest, because the audit line stays when the conversation is gone.
             scope = f"conversation {unnaming(file.secret_bytes)(id)}"
             with audited(audit, "forget", scope, progress, who=user(), via="cli"):
                 found = subject.erase(found)
@@ -128,8 +128,8 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
 
 
 def _longest_result(file: Config) -> int:
-    """The milliseconds for which a result is kept at the most."""
-    # With [override] the rules of last resort are among them.
+    """Return the longest time for which a result is kept, in milliseconds."""
+    # With [override] the rules include those of last resort.
     rules = [*file.all_rules(), *(() if file.override else TRANSPORT)]
     return max(
         int(rule.remember if rule.keep_result is None else min(rule.keep_result, rule.remember))

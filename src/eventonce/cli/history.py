@@ -1,4 +1,4 @@
-"""`eventonce history`: what was decided about a conversation or an event, in words."""
+"""`eventonce history`: the decisions about a conversation or an event, in words."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NOT_KEPT: Final = (
 
 
 class Several(click.Choice[str]):
-    """One of these, or several with commas between."""
+    """One of these values, or several, separated by commas."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The same text, without spaces."""
+        """Return the text without spaces."""
         one = super().convert
         return ",".join([one(name.strip(), param, ctx) for name in value.split(",")])
 
@@ -139,7 +139,7 @@ def history(
     chapters = told(found)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
     if len(found) == limit and not as_json:
-        notice(f"these are the latest {limit}; --limit tells more")
+        notice(f"these are the latest {limit}; a larger --limit shows more")
     if hidden:
         notice(f"the history may have more decisions: {hidden_text(hidden)}", as_json=as_json)
     if not found:
@@ -149,9 +149,9 @@ def history(
 
 
 def _counted(opened: History, search: Search, *, as_json: bool) -> int:
-    """Tell how many there were of all that the counts know apart."""
+    """Print the counts by outcome, cause, type, rule and worker."""
     if search.conversation or search.id or search.subject or search.key or search.reason:
-        raise click.UsageError("--totals knows --status, --copies, --type, --rule and --name alone")
+        raise click.UsageError("--totals takes only --status, --copies, --type, --rule and --name")
     fields = ("consumer", *FIELDS)
     wanted = [(fields.index(name), values) for name, values in search.kinds]
     counts = [
@@ -183,7 +183,7 @@ def _meant(begin: int | None) -> list[str]:
 
 
 def _statuses(found: Summary, group: str) -> str:
-    """The statuses of this group, each with how many events had it: `failed 80, busy 3`."""
+    """Return the statuses of this group with their counts: `failed 80, busy 3`."""
     return ", ".join(
         f"{status} {many}" for status, many in found.statuses.items() if GROUP_OF[status] == group
     )
@@ -240,7 +240,7 @@ def _text(chapters: Sequence[Chapter]) -> str:
         whose = f"  [{first.consumer}]" if len(consumers) > 1 else ""
         name = one_line(first.type) or "not an event"
         lines.append(f"{moment(first.at)}  {name}{whose}")
-        # By these the next question is asked.
+        # The fields for a next search.
         ids = {
             "conversation": first.conversation,
             "subject": first.subject,

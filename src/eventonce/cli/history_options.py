@@ -1,4 +1,4 @@
-"""The history of a command: which it is, and how it is opened to look at it or to write to it."""
+"""The history of a command: its URI, and how it is opened for reading or writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventonce.history import History
 
 DASHBOARD_HISTORY: Final = "sqlite:///eventonce-history.db"
-"""The history of a worker that has a dashboard and names none."""
+"""The history of a worker that has a dashboard but names no history."""
 
 
 history_option: Final = configured(
@@ -26,8 +26,8 @@ history_option: Final = configured(
 
 
 def history_of(file: Config) -> str:
-    """The URI of the history that the file names, or else of that which a dashboard began in this
-    folder; empty for none."""
+    """Return the URI of the history in the file; otherwise of the one that a dashboard created in
+    this folder; empty for none."""
     from eventonce.history import recorder  # noqa: PLC0415  for those who keep one
 
     begun = DASHBOARD_HISTORY if recorder.exists(DASHBOARD_HISTORY) else ""
@@ -35,7 +35,7 @@ def history_of(file: Config) -> str:
 
 
 def open_history(file: Config, uri: str) -> History:
-    """This history, to write to it as the file says."""
+    """Open this history for writing, with the settings of the file."""
     from eventonce.history import History  # noqa: PLC0415  for those who keep one
 
     table, secrets = file.history, file.secret_bytes if file.privacy.digests else ()
@@ -44,8 +44,8 @@ def open_history(file: Config, uri: str) -> History:
 
 @contextmanager
 def looking_back(file: Config, given: str | None = None) -> Iterator[History | None]:
-    """The history, to look at: the one that is given, or else the file's; None without one, or
-    before the file's is begun."""
+    """Open the given history, otherwise the file's, for reading; None without one, or if the
+    file's does not exist yet."""
     from eventonce.history import History, recorder  # noqa: PLC0415  for those who keep one
 
     uri = given or history_of(file)
@@ -64,7 +64,7 @@ def keeping_history(
     channel: str,
     in_flight: Callable[[], int] | None = None,
 ) -> Iterator[History | None]:
-    """Keep what the consumer decides, and tell which leases it holds, where the file says so."""
+    """Write the decisions and the leases of the consumer to the history, if the file names one."""
     if not file.history.store:
         yield None
         return

@@ -195,7 +195,7 @@ def _values(command: str, role: Role, options: dict[str, Any]) -> template.Value
     if role == "lambda":
         _refuse_embedded(topology, command)
     _warn(topology)
-    # Only the ARNs of queues and buses for sinks and dead letters are written out.
+    # Only these ARNs need account and region: queues and buses of sinks and of dead letters.
     place = (
         _place(infra)
         if topology.sends or topology.puts or topology.letters
@@ -236,11 +236,11 @@ def _topology(
     parameters: Sequence[str] = (),
     **given: Any,
 ) -> tuple[Config, Infra, Topology]:
-    """The file, with the options in place of its fields, and the topology that follows."""
+    """Return the settings of file and options, and their topology; options win."""
     said = load(config)
     options = {key: value for key, value in given.items() if value is not None}
     of = template.template_of(role)
-    # The parameters of the file are those of a consumer.
+    # The parameters of the file belong to a consumer.
     own = {} if of is template.CAPTURE else said.infra.parameters
     options["parameters"] = own | dict(map(_parameter, parameters))
     if "pattern" in options:
@@ -261,7 +261,7 @@ def placed_topology(
     matching: bool,
     of: template.Template = template.CONSUMER,
 ) -> tuple[Infra, Topology]:
-    """The table `[infra]` with the place of its queue, and the topology that follows."""
+    """Return the table `[infra]` with account and region of its queue, and its topology."""
     infra = placed(asked, said.worker.queue)
     for parameter, text in infra.parameters.items():
         template.typed(parameter, text, of)

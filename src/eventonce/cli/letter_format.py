@@ -17,17 +17,18 @@ HEAD: Final = ("id", "when", "status", "rule", "reason")
 GROUPS_HEAD: Final = ("group", "letters", "last", "rules", "types", "reason")
 
 SHORT_ID: Final = 12
-"""Characters of an id that are listed, unless more are needed to tell two dead letters apart."""
+"""Characters of an id that are listed, unless two dead letters need more to differ."""
 
 NAMES: Final = 2
-"""Rules and types that the line of a group names."""
+"""The most rules and types that the line of a group names."""
 
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Errors of an event that is not JSON: some are dead letters for that very reason."""
+"""The errors of an event that is not JSON; some events are dead letters for that reason."""
 
 
 def rows(found: Sequence[Letter]) -> list[tuple[str, ...]]:
-    """A row for each. The versions of one subject have ids that begin alike."""
+    """Return a row for each dead letter. Ids are shown longer if needed, because the versions of
+    one subject have ids with the same beginning."""
     ids = {letter.id for letter in found}
     short = SHORT_ID
     while len({name[:short] for name in ids}) < len(ids):
@@ -39,7 +40,7 @@ def rows(found: Sequence[Letter]) -> list[tuple[str, ...]]:
 
 
 def page(letter: Letter) -> str:
-    """All fields and the event, for people."""
+    """Return all fields and the event as text."""
     fields = [
         f"{name:<10}{one_line(str(value))}" for name, value in document(letter).items() if value
     ]
@@ -53,7 +54,7 @@ def page(letter: Letter) -> str:
 
 
 def document(letter: Letter) -> dict[str, Any]:
-    """All fields but the event, for machines."""
+    """Return all fields except the event, for JSON."""
     return {
         "id": letter.id,
         "when": when(letter.at),
@@ -67,7 +68,7 @@ def document(letter: Letter) -> dict[str, Any]:
 
 
 def event(letter: Letter) -> Any:
-    """The event, for machines; its text if it is not JSON, nothing if it is sealed."""
+    """Return the event, for JSON; its text if it is not JSON, None if it is sealed."""
     if key_of_letter(letter):
         return None
     try:
@@ -77,19 +78,19 @@ def event(letter: Letter) -> Any:
 
 
 def group_row(group: Group) -> tuple[object, ...]:
-    """The line of a group."""
+    """Return the line of a group."""
     last = when(group.last)
     return (group.id, group.count, last, _named(group.rules), _named(group.types), group.reason)
 
 
 def group_document(group: Group) -> dict[str, Any]:
-    """A group, for machines."""
+    """Return a group, for JSON."""
     moments = {"first": when(group.first), "last": when(group.last)}
     return msgspec.structs.asdict(group) | moments
 
 
 def when(at: int) -> str:
-    """A moment, as `--since` takes it too."""
+    """Return a time, in a form that `--since` accepts."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""The dead letters that a command is for, where they are, and the consumers that run them."""
+"""The dead letters of a command: their selection, their source, and the consumers that run them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from eventonce.sinks import imported
 
 
 class Chosen(msgspec.Struct):
-    """The dead letters that a command is for, and where they are."""
+    """The dead letters of a command, and their source."""
 
     settings: Settings
     selection: Selection
@@ -43,8 +43,8 @@ class Chosen(msgspec.Struct):
     all_consumers: bool
 
     def open(self, *, to_change: bool = False, own: Consumer | None = None) -> LetterSource:
-        """The place that `--from` or the file names, or else the store. If `own` is to run the
-        dead letters, it is its store: no other store knows what it does there."""
+        """Open the source that `--from` or the file names, otherwise the store. If the consumer
+        `own` redrives, it is the consumer's own store, because its effects are recorded there."""
         name, consumer = self.settings.given_name, self.selection.consumer
         if own is not None:
             if name not in (None, own.name):
@@ -66,13 +66,13 @@ class Chosen(msgspec.Struct):
     def batches(
         self, place: LetterSource, progress: Progress, *, ordered: bool = False
     ) -> Iterator[list[Held]]:
-        """Those of this place, in small batches."""
+        """Yield the dead letters of this source, in small batches."""
         return bulk.selected(place, self.selection, progress, self.limit, ordered=ordered)
 
     @contextmanager
     def acting(self, action: str, *, shown: bool = True) -> Iterator[Progress]:
-        """An action on them: shown on a terminal, stopped by Ctrl-C after the batch under way, and
-        written into the audit."""
+        """Run an action on the dead letters: with progress on a terminal and audit lines; Ctrl-C
+        stops it after the current batch."""
         audit = Audit(self.settings.file.audit)
         on_terminal = shown and sys.stderr is not None and sys.stderr.isatty()
         progress = Progress(_show if on_terminal else lambda _: None)
@@ -88,13 +88,14 @@ class Chosen(msgspec.Struct):
                 click.echo(err=True)
 
     def end(self, place: LetterSource | None, progress: Progress, *, as_json: bool) -> int:
-        """Report what was not found, or is left over; the exit code."""
+        """Report dead letters that were not found, not opened or not reached; return the exit
+        code."""
         for begin in progress.missed:
             notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
         if progress.closed:
             many = counted(progress.closed, "dead letter")
             notice(
-                f"{many} not opened, and not looked into: `letters list` names the keys",
+                f"{many} not opened, and not compared: `letters list` names the keys",
                 as_json=as_json,
             )
         if not progress.stopped:
@@ -202,8 +203,8 @@ def selects(function: Any) -> Any:
 def runners_of(
     settings: Settings, handler: str | None, given: Handler | None = None
 ) -> Iterator[Runners]:
-    """The consumers that run dead letters: with the function that is given, or else with this
-    handler (`module:name`) or the `Consumer` of that name, or else with the sinks of the file."""
+    """Return the consumers that run dead letters: with the given function; otherwise with this
+    handler or `Consumer` (`module:name`); otherwise with the sinks of the file."""
     target: Any = given if given or handler is None else imported(handler)
     own: Consumer | None = target if isinstance(target, Consumer) else None
     if own is not None and settings.given_store is not None:

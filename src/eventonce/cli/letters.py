@@ -138,7 +138,7 @@ def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: 
             return chosen.end(place, looking, as_json=as_json) or _unopened(
                 looking, as_json=as_json
             )
-        # What is written to a terminal is shown there already.
+        # Output on a terminal is already visible, so no progress is shown there.
         with chosen.acting("export", shown=not output.isatty()) as progress:
             output.writelines(bulk.export(chosen.batches(place, progress), progress))
         _tell("exported", progress.counts["exported"], as_json=as_json, err=True)
@@ -146,7 +146,7 @@ def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: 
 
 
 def _unopened(progress: Progress, *, as_json: bool) -> int:
-    """Report the dead letters that could not be opened; the exit code."""
+    """Report the dead letters that could not be opened; return the exit code."""
     sealed = progress.counts[bulk.SEALED]
     if sealed:
         many = counted(sealed, "dead letter")
@@ -292,7 +292,7 @@ def _list_dropped(found: list[Held], *, as_json: bool) -> None:
 
 
 def _without_event(held: Held) -> Held:
-    """For a list of very many, which fit into memory only so."""
+    """Return the dead letter without its event, so that a long list fits into memory."""
     return held._replace(letter=msgspec.structs.replace(held.letter, event=b""))
 
 

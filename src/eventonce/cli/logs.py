@@ -25,8 +25,9 @@ log_format_option = click.option(
 
 
 class TextFormatter(logging.Formatter):
-    """A line for each record, and the lines of a traceback set in below it: the text of an error
-    may be a sender's, and must neither pass for a line of ours nor command the terminal."""
+    """The format for people: a line for each record, with the lines of a traceback indented below.
+    The text of an error may come from a sender: it must neither look like a log line of its own
+    nor control the terminal."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
@@ -37,7 +38,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """A line of JSON for each record, with the fields of an outcome where it is about one."""
+    """The JSON format: a line for each record, with the fields of an outcome if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -47,7 +48,7 @@ class JSONFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            # They may bring a shorter message. Another library may use the name for something else.
+            # `fields` may have a shorter message. Other libraries may use the name differently.
             **(fields if isinstance(fields, dict) else {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
@@ -55,12 +56,12 @@ class JSONFormatter(logging.Formatter):
         try:
             return msgspec.json.encode(line, enc_hook=str).decode()
         except UnicodeEncodeError:
-            # Half of a character, such as a handler may have in the text of its error.
+            # A lone surrogate, for example in the error text of a handler.
             return json.dumps(line, default=str)
 
 
 def log_to_stderr(form: str) -> None:
-    """Log there, unless a module of the user's has configured logging before."""
+    """Log to stderr, unless a module of the user has configured logging before."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     handler.setFormatter(JSONFormatter() if as_json else TextFormatter())

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from eventonce.study.capture.tap import FileTap
 
 SIZE: Final = 4096
-"""Bytes that an event is taken for while its line waits: it is not measured while others wait."""
+"""The assumed size of an event whose line waits, in bytes: measuring it would delay others."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
-    """An option with an environment variable: `--store` has `EVENTONCE_STORE`.
+    """Return an option with an environment variable: `--store` has `EVENTONCE_STORE`.
 
     For configuration alone. An action or a confirmation is typed: a variable that was set for
     another command must neither answer a question nor choose where events are sent.
@@ -46,14 +46,14 @@ def configured(*names: str, **attributes: Any) -> Callable[[F], F]:
 
 
 def filled(_ctx: click.Context, _param: click.Parameter, given: Any) -> Any:
-    """Refuses a text that is empty: with a variable that nobody has set, all would be meant."""
+    """Refuse an empty text: with an unset shell variable, the command would mean all."""
     if given == "" or (isinstance(given, tuple) and "" in given):
-        raise click.BadParameter("it is empty; without it all are meant")
+        raise click.BadParameter("the value is empty; omit the option to select all")
     return given
 
 
 def instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    """Milliseconds; a duration is so long ago."""
+    """Return an instant in milliseconds; a duration means that long ago."""
     if text is None:
         return None
     try:
@@ -63,13 +63,13 @@ def instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
 
 
 class CapturePath(click.Path):
-    """Where a capture is: a file or a folder, which exists, or `s3://bucket/prefix`."""
+    """The location of a capture: an existing file or folder, or `s3://bucket/prefix`."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(exists=True, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, or the URI as it stands."""
+        """Return the path, or the URI unchanged."""
         if isinstance(value, str) and value.startswith("s3:"):
             s3.parse(value)
             return value
@@ -77,10 +77,10 @@ class CapturePath(click.Path):
 
 
 class PrivateFile(click.File):
-    """A file that is made for its owner alone, because it holds events."""
+    """A file that only its owner can read, because it holds events."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The file; one that is written anew is made when it is first written to."""
+        """Open the file; a file to overwrite is created at the first write."""
         if value != "-" and not self.resolve_lazy_flag(value):
             make_private(Path(value))
         found: Any = super().convert(value, param, ctx)
@@ -186,12 +186,12 @@ class Settings:
 
     def __init__(self, config: Path | None = None, **given: Any) -> None:
         self.path = config
-        """The file that an option or the environment names; None for the one of this folder."""
+        """The file that an option or the environment names; None for the file of this folder."""
         self._given = {field: value for field, value in given.items() if value}
 
     @cached_property
     def file(self) -> Config:
-        """The file, with the given options in place of its fields."""
+        """The configuration of the file; given options replace its fields."""
         given = {name: [*it] if isinstance(it, tuple) else it for name, it in self._given.items()}
         if "rules" in given:
             given["rule"] = ()
@@ -199,26 +199,26 @@ class Settings:
 
     @property
     def given_store(self) -> str | None:
-        """The store that an option or the environment names, not the file."""
+        """The store from an option or the environment, not from the file."""
         return self._given.get("store")
 
     @property
     def given_name(self) -> str | None:
-        """The name that an option or the environment gives, not the file."""
+        """The name from an option or the environment, not from the file."""
         return self._given.get("name")
 
     @property
     def in_file(self) -> Config:
-        """The file, whatever an option says."""
+        """The configuration of the file, without options."""
         return load(self.path)
 
     def also(self, **given: Any) -> Settings:
-        """The same settings with more options."""
+        """Return the same settings with more options."""
         return Settings(**{"config": self.path, **self._given, **given})
 
     def open_store(self) -> Any:
-        """The store, to look at: opening it creates no file and no table. Dead letters and results
-        that are sealed are opened with the keys of the file."""
+        """Open the store for reading; no file and no table is created. The keys of the file open
+        sealed dead letters and results."""
         uri = self.file.store or DEFAULT_STORE
         if adapter_of(uri).schema:
             # Opening a store of this kind creates and upgrades it.
@@ -234,11 +234,11 @@ class Settings:
 
     @cached_property
     def sealer(self) -> Sealer:
-        """Seals and opens with the keys of the file."""
+        """Return the sealer with the keys of the file."""
         return Sealer(self.file.privacy.sealing_keys)
 
     def consumer(self, handler: str | None, *, command: str) -> Consumer:
-        """The consumer that a command runs: the file's, with its sinks or with this handler
+        """Return the consumer that a command runs: the file's, with its sinks or with this handler
         (`module:name`), or the `Consumer` of that name with its own store, name and rules."""
         if handler is None:
             if not self.file.sink:
@@ -256,7 +256,7 @@ class Settings:
 
 
 def with_settings(*names: str) -> Callable[[Any], Any]:
-    """Options of configuration by their names, given to a command as one `Settings`."""
+    """Add these configuration options to a command, which gets them as one `Settings`."""
 
     def decorate(function: Any) -> Any:
         @wraps(function)
@@ -270,7 +270,7 @@ def with_settings(*names: str) -> Callable[[Any], Any]:
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A decorator that adds these options, in the order in which the help lists them."""
+    """Return a decorator that adds these options, in the order of the help."""
 
     def decorate(function: Any) -> Any:
         for decorator in reversed(decorators):
@@ -281,7 +281,7 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def confirmed(question: str, *, yes: bool) -> bool:
-    """Whether the user confirms; UsageError if standard input has no answer."""
+    """Ask the user, and return whether the answer is yes; UsageError without an answer."""
     if yes:
         return True
     try:
@@ -297,24 +297,24 @@ def confirmed(question: str, *, yes: bool) -> bool:
 
 @contextmanager
 def tapping(path: str, consumer: Consumer) -> Iterator[FileTap | None]:
-    """The tap that writes to this file what the consumer's rules let it keep; None without one."""
+    """Open the tap to this file, without the values that the rules redact; None without a file."""
     if not path:
         yield None
         return
     from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  for those who tap
 
-    # The rules may be others by then.
+    # Read at each event, because a reload may change the rules.
     with closing(FileTap(Path(path), lambda one: arrival(one, consumer.rules))) as tap:
         yield tap
 
 
 @contextmanager
 def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
-    """Record in the file's `shadow_log` what rules in shadow mode decide; nothing without one."""
+    """Record the decisions of rules in shadow mode to the file's `shadow_log`, if there is one."""
     if not file.shadow_log:
         yield
         return
-    # For those who record.
+    # Imported only if there is a shadow log.
     from eventonce.history.digests import Digests  # noqa: PLC0415
     from eventonce.runtime.shadow import line_of, shadow_observer  # noqa: PLC0415
     from eventonce.study.capture.tap import BackgroundLines  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Output of the commands: tables no wider than the terminal, JSON, and events."""
+"""The output of commands: tables no wider than the terminal, JSON, and events."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def table(
     indent: int = 0,
     wrap: bool = False,
 ) -> str:
-    """The rows under their head; a column of numbers stands to the right. On a terminal the last
-    column is cut where the screen ends, or goes on below itself."""
+    """Return a table of rows and their head; numbers are aligned to the right. On a terminal the
+    last column is cut or wrapped at the edge of the screen."""
     if not rows:
         return one_line("  ".join(head))
     columns = zip(*rows, strict=True)
@@ -60,7 +60,7 @@ def _parted(text: str, width: int) -> list[str]:
 
 
 def wrapped(text: str, indent: int = 0) -> str:
-    """A paragraph no wider than the terminal; in a file it is one line."""
+    """Return a paragraph no wider than the terminal; in a file it is one line."""
     pad = " " * indent
     if not sys.stdout.isatty():
         return pad + one_line(text)
@@ -69,22 +69,22 @@ def wrapped(text: str, indent: int = 0) -> str:
 
 
 def with_table(text: str, rows: Sequence[Sequence[object]]) -> str:
-    """The text, and below it the rows, if there are any."""
+    """Return the text, and below it the rows, if there are any."""
     return f"{text}\n{table(rows, indent=2)}" if rows else text
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`1 event`, `2 events`; `many` is the plural where it is not `one` with an s."""
+    """Return `1 event` or `2 events`; `many` is a plural that is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters that a terminal would obey."""
+    """Return the text on one line, without control characters for the terminal."""
     return text if text.isprintable() else printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    """The text, line by line, without control characters that a terminal would obey."""
+    """Return the text with its lines, without control characters for the terminal."""
     lines = text.split("\n")
     return "\n".join(line if line.isprintable() else repr(line)[1:-1] for line in lines)
 
@@ -95,7 +95,7 @@ def echo_json(document: Any, *, err: bool = False) -> None:
 
 
 def emit(document: Any, text: str, *, as_json: bool, err: bool = False) -> None:
-    """Print a result: the document where JSON is asked for, and else the text."""
+    """Print a result: the document with `--json`, otherwise the text."""
     if as_json:
         echo_json(document, err=err)
     else:
@@ -103,14 +103,14 @@ def emit(document: Any, text: str, *, as_json: bool, err: bool = False) -> None:
 
 
 def notice(text: str, *, as_json: bool = False) -> None:
-    """Print a message for people to stderr; an object with `error` where JSON is asked for."""
+    """Print a message to stderr; with `--json`, an object with the field `error`."""
     emit({"error": text}, f"eventonce: {text}", as_json=as_json, err=True)
 
 
 def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
-    """Refuse a capture that is named twice, whose events would all be copies; a file to write that
-    is, or is in, a capture: it would be emptied before it is read; one that is to be written twice;
-    and a file without a folder, before all is counted in vain."""
+    """Refuse a capture that is named twice (its events would all be copies), a file to write that
+    is, or is in, a capture (it would be emptied before it is read), a file to write that is named
+    twice, and a file without a folder."""
     read = [it if isinstance(it, str) else it.resolve() for it in captures]
     twice = [place for place, it in zip(captures, read, strict=True) if read.count(it) > 1]
     if twice:
@@ -121,7 +121,7 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
             raise ConfigError(f"{file} belongs to the capture that is read: name another file")
         if file is not None and not file.resolve().parent.is_dir():
             raise ConfigError(f"{file} cannot be written: its folder does not exist; create it")
-    # A device such as /dev/null takes whatever comes.
+    # A device such as /dev/null can be named twice.
     files = [it.resolve() for it in written if it is not None and (it.is_file() or not it.exists())]
     for file in files:
         if files.count(file) > 1:
@@ -130,8 +130,8 @@ def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Where to write a file, which gets its name when it is complete: what is interrupted leaves
-    the file that was there before, or none."""
+    """Yield a temporary path for a file, which gets its name when it is complete: an interrupted
+    command leaves the previous file, or none."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -146,7 +146,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar for the reading of a capture, on a terminal; None elsewhere."""
+    """Show a progress bar for reading a capture, on a terminal; otherwise yield None."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -155,15 +155,15 @@ def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def standard_output() -> BinaryIO:
-    """The stream that events are written to."""
+    """Return the stream that events are written to."""
     if sys.stdout is None:
         raise ConfigError("standard output is closed: events cannot be written")
     return sys.stdout.buffer
 
 
 def write_whole(out: BinaryIO, data: bytes) -> None:
-    """Write all of the data and flush. Under `python -u` the stream is the bare file, whose `write`
-    may take only a part, or nothing if it would block, without an error."""
+    """Write all of the data and flush. Under `python -u` the stream is the raw file, whose `write`
+    may write only a part, or nothing if it would block, without an error."""
     rest = memoryview(data)
     while rest:
         taken = out.write(rest)

@@ -1,4 +1,4 @@
-"""The rules of a command that runs, read anew at a signal: `kill -HUP`."""
+"""The reload of rules in a running command at a signal: `kill -HUP`."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.sinks import imported
 
 RULES: Final = ("presets", "rules", "rule", "override", "secrets")
-"""The settings that are read anew while a command runs."""
+"""The settings that a reload changes."""
 
 
 NEEDED: Final = ("store", "name", "presets", "rules", "rule", "sink", "history", "privacy")
-"""The settings that a file must not lose while a command runs."""
+"""The settings that the file must still have at a reload."""
 
 
 @contextmanager
 def rules_reloaded(
     settings: Settings, consumer: Consumer, handler: str | None = None
 ) -> Iterator[None]:
-    """SIGHUP reads the rules of the file anew; with a fault in it the old ones stay in use."""
+    """Reload the rules of the file at SIGHUP; if the file has a fault, the old rules stay."""
     log = logging.getLogger("eventonce.settings")
     log.setLevel(logging.INFO)
     others = [name for name in Config.__struct_fields__ if name not in RULES]
     in_use = settings.file
-    # Named from now on: a file that is gone would be no fault, and would have no rules.
+    # An explicit path: otherwise a missing file would be no fault, and would have no rules.
     path = settings.path or (FILE if FILE.exists() else None)
 
     def reload() -> None:
@@ -51,7 +51,7 @@ def rules_reloaded(
             log.error("SIGHUP: the rules stay as they are: %s", error)  # noqa: TRY400  it says all
             return
         except Exception:
-            # It must not end the thread: the next signal finds a better file.
+            # The thread must not end: the file may be right at the next signal.
             log.exception("SIGHUP: the rules stay as they are")
             return
         consumer.use(rules)
@@ -71,9 +71,9 @@ def rules_reloaded(
 
 
 def _check_whole(before: Config, after: Config, written: Container[str]) -> None:
-    """ConfigError for a file that lost what a running consumer has: it was read while somebody
-    wrote it, or was cut off. With other keys, events that took effect would run again. `written`
-    are the names that stand in the file: what is there may have its default."""
+    """Raise ConfigError if the file lost a setting that the running consumer has: it may have been
+    read half written. With other keys, events that took effect would run again. `written` are the
+    names in the file: a setting that is there may have its default value."""
     default = Config()
     lost = [
         f"`{name}`"
@@ -92,7 +92,7 @@ def _check_whole(before: Config, after: Config, written: Container[str]) -> None
 
 
 def _changed(before: msgspec.Struct, after: msgspec.Struct, names: Iterable[str]) -> Iterator[str]:
-    """The settings of these names that differ, as a file names them; never their values, which may
+    """Return the names of these settings that differ, as in the file; never their values, which may
     be secret."""
     written = dict(zip(before.__struct_fields__, before.__struct_encode_fields__, strict=True))
     for name in names:
@@ -108,12 +108,12 @@ def _changed(before: msgspec.Struct, after: msgspec.Struct, names: Iterable[str]
 
 @contextmanager
 def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
-    """SIGHUP has this called, in a thread of its own: a signal may come at any instant, also while
-    a lock is held that the call needs. Signals that come meanwhile are one more call together."""
+    """Call this function at SIGHUP, in a thread of its own: a signal may come while the main thread
+    holds a lock that the call needs. All signals during a call cause one more call."""
     if not hasattr(signal, "SIGHUP"):  # Windows
         yield
         return
-    # Its `put` may interrupt itself; that of other queues, and `Event.set`, may not.
+    # Its `put` is reentrant; that of other queues, and `Event.set`, are not.
     asked = SimpleQueue[bool]()
 
     def one_by_one() -> None:

@@ -1,4 +1,5 @@
-"""The reports of the study on the command line: the first sentence, and how a page was made."""
+"""The reports of the study on the command line: the first sentence, and the line about the
+origin of a page."""
 
 from __future__ import annotations
 
@@ -13,27 +14,27 @@ from eventonce.sources.inputs import Place, inputs
 
 
 def first_sentence(sentence: Sentence) -> str:
-    """The first sentence of a report."""
+    """Return the first sentence of a report."""
     plain = "".join(word if isinstance(word, str) else word.text for word in sentence)
     return click.style(wrapped(typed(plain)), bold=True)
 
 
 def typed(text: str) -> str:
-    """A text of a page with the spaces and hyphens that a keyboard has."""
+    """Return a text of a page with plain spaces and hyphens."""
     spaced = text.replace(f"{THIN}%", " %").replace(THIN, ",").replace("\u00a0", " ")
     return spaced.replace(HYPHEN, "-")
 
 
 def say_passed_over(captures: Sequence[Place], *, as_json: bool) -> None:
-    """Say which files of folders, and objects of prefixes, are not read."""
+    """Print which files of folders, and objects of prefixes, are not read."""
     passed_over = inputs(captures)[1]
     if passed_over:
         notice(passed_over, as_json=as_json)
 
 
 def made_by(captures: Sequence[Path | str]) -> str:
-    """The line of a page about its making: the command, and the names of the captures."""
-    # A bucket's options are for the command, and not for whoever reads the page.
+    """Return the line about the origin of a page: the command, and the names of the captures."""
+    # Without the options of a bucket, which do not concern readers of the page.
     shown = [it.partition("?")[0] if isinstance(it, str) else it.name or str(it) for it in captures]
     names = ", ".join(shown[:3])
     more = f" and {len(captures) - 3} more" if len(captures) > 3 else ""

@@ -118,13 +118,13 @@ def run(
     tally = Tally()
     consumer = settings.consumer(handler, command="run")
     with consumer, closing(source):
-        # Somebody waits for the end of a capture, and sees it on the terminal.
+        # The run of a capture ends, and a person waits for it at a terminal.
         log_to_stderr("text" if captured and log_format == "auto" else log_format)
         consumer.observers += [tally, to_log(every=verbose, copies=not captured)]
         if isinstance(source, FileSource):
             if source.capture.passed_over:
                 notice(source.capture.passed_over)
-            # A person waits for this run, and must know at once that it cannot begin.
+            # A person waits for this run, and must see at once that the store cannot be written.
             write_trial(consumer.store, new_trial_key())
         with ExitStack() as stack:
             channel = "file" if captured else _channel(asked.queue)
@@ -153,7 +153,7 @@ def run(
             notice(ALL_IGNORED)
         failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts, report)
         if report.unfinished:
-            # A handler that still runs in this process would go on while the process ends.
+            # At once: otherwise a handler that still runs would continue during the shutdown.
             _end(FAILED)
     if report.error is not None:
         raise _readable(report.error)
@@ -161,7 +161,7 @@ def run(
 
 
 def _is_wanting(source: FileSource, counts: Counter[str], report: ExitReport) -> bool:
-    """Whether some event was given up, not read, or taken by no sink although it must be."""
+    """Whether an event was given up, was not read, or failed because no sink takes its type."""
     if report.unhandled:
         notice(f"{counted(report.unhandled, 'event')} failed, because no sink takes the type")
     if not source.ended:
@@ -182,7 +182,8 @@ def _from_queue(asked: WorkerTable) -> Source:
 
 
 def _channel(queue: str) -> str:
-    """The name of the queue in a capture and in a history; another source goes by its scheme."""
+    """Return the channel in a capture and in a history: the name of the queue, or the scheme of
+    another source."""
     try:
         return f"sqs:{parse(queue).name}"
     except ConfigError:
@@ -191,7 +192,7 @@ def _channel(queue: str) -> str:
 
 @contextmanager
 def _progress(source: FileSource) -> Iterator[None]:
-    """A progress bar over the capture's bytes, on a terminal."""
+    """Show a progress bar over the bytes of the capture, on a terminal."""
     ended = threading.Event()
     with click.progressbar(
         length=max(1, source.capture.size),
@@ -224,7 +225,8 @@ def _say(counts: Counter[str], report: ExitReport, *, as_json: bool) -> None:
 
 
 def _readable(error: BaseException) -> BaseException:
-    """Our own errors as they are; a defect by its name, because the log has its traceback."""
+    """Return the text of an error: the message of our own errors; of any other, only its class,
+    because the log has its traceback."""
     if isinstance(error, EventonceError | OSError):
         return error
     return EventonceError(f"the worker ended with a defect: {type(error).__name__}: {error}")

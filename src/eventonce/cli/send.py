@@ -28,7 +28,7 @@ from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queu
 TARGETS: Final = ("bus", "queue", "url")
 
 LONGEST_PAUSE: Final = 86_400.0
-"""Seconds between copies: nobody waits longer than a day for a trial."""
+"""The most seconds between copies: a day is enough for a trial."""
 
 _HEADER: Final = re.compile(
     r"\s*(?P<name>[A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*:(?P<value>[\t\x20-\x7e\x80-\xff]*)"
@@ -36,7 +36,7 @@ _HEADER: Final = re.compile(
 
 
 class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic of late
-    """A header. The environment variable has one on each line, because each has a space."""
+    """A header. The environment variable has one header a line, because headers contain spaces."""
 
     name = "header"
     envvar_list_splitter = "\n"
@@ -102,7 +102,8 @@ def send(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **
 
 
 def _meant(to: dict[str, Any]) -> dict[str, Any]:
-    """The options, checked together; a header in the environment may be for another command."""
+    """Check the options together, and return them. A header in the environment is no fault: it may
+    be for another command."""
     context = click.get_current_context()
 
     def typed(parameter: str) -> bool:
@@ -130,7 +131,7 @@ def _target(
     region: str | None,
     endpoint: str | None,
 ) -> Any:
-    """The sender, imported only when it is used, because each needs other libraries."""
+    """Return the sender; it is imported only here, because each sender needs other libraries."""
     if bus is not None:
         there = Bus(bus, Access(region, endpoint), awaited=False)
         return to_bus(there, source=source, type=type_)
@@ -140,7 +141,7 @@ def _target(
 
 
 def _reached(queue: str, region: str | None, endpoint: str | None) -> str:
-    """The URI with region and endpoint added, unless it has its own."""
+    """Return the URI with region and endpoint, unless it has its own."""
     given = {"region": region, "endpoint": endpoint}
     said = [
         f"{key}={quote(value)}" for key, value in given.items() if value and f"{key}=" not in queue
@@ -158,7 +159,7 @@ def _headers(texts: Sequence[str]) -> Mapping[str, str]:
 
 @contextmanager
 def _as_file(file: str) -> Iterator[Path]:
-    """The file; stdin is copied to a temporary one, so that it can be sent several times."""
+    """Yield the file; stdin is copied to a temporary one, so that it can be sent several times."""
     if file != "-":
         yield Path(file)
         return

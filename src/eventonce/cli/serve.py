@@ -95,7 +95,7 @@ def serve(
         exporting(consumer, CHANNEL),
         rules_reloaded(settings, consumer, handler),
     ):
-        # `listen` has refused every address but loopback unless somebody is asked for.
+        # Without authentication, `listen` has refused every address but loopback.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)
         _say(listening.getsockname(), ways, as_json=as_json)
         server.serve(receiver(consumer, open_, tap=tapped), listening, bounds)

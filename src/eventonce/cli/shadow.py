@@ -102,7 +102,7 @@ def _held_back(kind: str, many: int) -> str:
 
 
 def verdict(found: ShadowReport) -> str:
-    """Whether it is safe to switch on, and if not, what is missing."""
+    """Return whether it is safe to leave shadow mode, and if not, why."""
     if found.safe:
         return "Safe to switch on: take `shadow` out of the rules."
     why = "".join(f"\n  - {one}" for one in found.missing)
@@ -111,7 +111,7 @@ def verdict(found: ShadowReport) -> str:
 
 
 def span(milliseconds: int) -> str:
-    """A duration in its largest unit of which there are two or more."""
+    """Return a duration in the largest unit of which it has two or more."""
     for size in (86_400_000, 3_600_000, 60_000, 1000):
         if milliseconds >= 2 * size:
             return duration_text(milliseconds // size * size)

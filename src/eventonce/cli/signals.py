@@ -11,17 +11,16 @@ from types import FrameType
 from typing import Final
 
 WAKE_INTERVAL: Final = 0.2
-"""Seconds after which a thread that waits looks whether there was a signal."""
+"""Seconds after which a waiting main thread wakes up, so that Python can handle a signal."""
 
 
 @contextmanager
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT stop a work that would go on for ever; the second signal ends the process
-    at once."""
+    """Stop endless work at SIGTERM or SIGINT; the second signal ends the process at once."""
     asked: list[int] = []
 
     def on(number: int, _frame: FrameType | None) -> None:
-        # Noted before it is counted: the other signal may interrupt this very function.
+        # Appended before the count: the other signal may interrupt this function.
         asked.append(number)
         if len(asked) > 1:
             os._exit(128 + number)
@@ -36,16 +35,16 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
 
 
 def wait_for_signal(ended: Event) -> None:
-    """Wait until a handler of signals has set this. The system may give a signal to another thread:
-    the main thread, which handles it, must wake up by itself."""
+    """Wait until a signal handler has set this event. The system may deliver a signal to another
+    thread, but Python handles it in the main thread, which must wake up by itself."""
     while not ended.wait(WAKE_INTERVAL):
         pass
 
 
 @contextmanager
 def ended_after(tidy: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM ends the process at once, but not before this was done. An exception could come while
-    a pool of processes starts, which would then wait for ever."""
+    """At SIGTERM, call this function and end the process at once. An exception instead could come
+    while a pool of processes starts, which would then wait for ever."""
 
     def on(number: int, _frame: FrameType | None) -> None:
         tidy()

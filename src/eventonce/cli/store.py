@@ -50,10 +50,10 @@ MOST_DECISIONS: Final = 10_000
 """Decisions about one event that are told."""
 
 NAMES_TOLD: Final = 10
-"""Names that a line tells of those that were tried."""
+"""The most tried names that a line shows."""
 
 SWEEP_STEP: Final = 10_000
-"""Records that one call looks at, between two updates of the progress bar."""
+"""Records that one call reads, between two updates of the progress bar."""
 
 
 # eventonce store
@@ -105,7 +105,7 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     with closing(open_schema(named)) as opened:
         needed = isinstance(opened, StoreSchema)
         findings: list[Finding] = opened.check() if needed else [Finding(IN_MEMORY)]
-    # A store with a fault may not take a write; the fault says why.
+    # A store with a fault may refuse writes; the fault says why.
     if needed and all(found.fine for found in findings):
         findings.append(write_finding(named))
     document = [{"what": it.what, "fine": it.state == "ok", "fix": it.fix} for it in findings]
@@ -180,7 +180,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
         notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
     owner = {"name": tried[-1]} if tried else {}
     if record is None:
-        # Its record has expired, and the history is kept for longer.
+        # The record has expired, but the history keeps decisions for longer.
         document = {"key": key.hex(), **owner, "history": sentences}
         emit(document, "\n".join(sentences), as_json=as_json)
         return 0
@@ -194,8 +194,8 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
 
 
 def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterator[str]:
-    """The names that can be known, the consumer's own first, then those of the history; if needed,
-    the store is asked for those that it keeps, and then dead letters are read."""
+    """Yield the known names of consumers: the consumer's own, then those of the history, then those
+    that the store keeps, then those of dead letters; each source is read only if needed."""
     in_file = settings.in_file.name or DEFAULT_NAME
     own = [settings.file.name or DEFAULT_NAME, in_file, *met, DEFAULT_NAME]
     places: Sequence[Callable[[], Iterable[str]]] = (
@@ -218,7 +218,8 @@ def _found(history: History, search: Search) -> list[Decision]:
 
 
 def _answered(ask: Callable[[], list[Told]]) -> list[Told] | None:
-    """What the history tells; None where it is away, for the store knows the record."""
+    """Return the story from the history; None if the history is unavailable, because the store
+    still has the record."""
     try:
         return ask()
     except (ConfigError, StoreUnavailable) as error:
@@ -244,7 +245,7 @@ def _under(names: Sequence[str]) -> str:
 
 
 def event_in(what: str) -> Event | None:
-    """The event in this file; None if there is no such file and a key is meant."""
+    """Return the event in this file; None if there is no such file, so that it must be a key."""
     if what != "-" and not Path(what).exists():
         return None
     with click.open_file(what, "rb") as stream:
@@ -252,7 +253,7 @@ def event_in(what: str) -> Event | None:
 
 
 def key_in(text: str) -> bytes:
-    """The key that this is in hexadecimal."""
+    """Return the key that this text is in hexadecimal."""
     try:
         return bytes.fromhex(text)
     except ValueError as error:
@@ -263,12 +264,12 @@ def key_in(text: str) -> bytes:
 
 
 def keyed(event: Event, settings: Settings, name: str = "") -> bytes:
-    """The key of this event, for the consumer of this name."""
+    """Return the key of this event for the consumer of this name."""
     return settings.file.ruleset(name).plan(event, 1)[1].key
 
 
 def _state(record: Record) -> str:
-    """The state of a record, in a word or two."""
+    """Return the state of a record, in a word or two."""
     if wall_clock() < record.held_until:
         return "running"
     if record.done:
@@ -288,7 +289,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(record: Record) -> list[tuple[str, object]]:
-    # `dead` of a fact is one empty text, and says no more than the state above.
+    # `dead` of a fact is one empty text, which adds nothing to the state above.
     return [
         (name, _instant(value) if name in ("expires", "held_until", "at") else value)
         for name, value in _document(record).items()
