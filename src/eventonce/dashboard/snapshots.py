@@ -171,8 +171,8 @@ class Snapshots:
         return await self._store.get()
 
     async def workers(self) -> tuple[list[Worker], bool]:
-        """Return the workers of the last hour, the busiest first, and whether the states of processes can
-        be read; `Unavailable` without a history."""
+        """Return the workers of the last hour, the busiest first, and whether the states of
+        processes can be read; `Unavailable` without a history."""
         return await self._workers.get()
 
     async def past(self, range_: Range) -> Past:
