@@ -300,8 +300,8 @@ def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) ->
     [
         ("since=never", "since: 'never' must be a time"),
         ("key=xyz", "key: 'xyz' is not hexadecimal"),
-        ("status=odd", "status: 'odd' is none"),
-        ("status=done,odd", "status: 'odd' is none"),
+        ("status=odd", "status: 'odd' is unknown; choose from"),
+        ("status=done,odd", "status: 'odd' is unknown; choose from"),
         ("copies=odd", "copies: 'odd' is unknown; choose from same, other, unknown"),
         ("until=99999999999999d", "until: "),
     ],
@@ -391,7 +391,7 @@ def test_leases_of_all_processes_are_shown_those_of_this_one_as_they_are_now(
 
 def plain(page: str) -> str:
     """The words of a page."""
-    return re.sub("<[^>]*>", " ", page)
+    return re.sub("<[^>]*>", " ", page).replace("\u00a0", " ")
 
 
 def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

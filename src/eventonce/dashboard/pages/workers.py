@@ -82,7 +82,7 @@ def _seen(workers: list[Worker], now: int) -> Html:
             data(one.name),
             data(one.consumer),
             data(", ".join(one.channels) or "unknown"),
-            ago(now - one.told) if one.told else "unknown",
+            _unbroken(ago(now - one.told)) if one.told else "unknown",
             # Without the current minute, which is not over.
             spark(one.minutes[:-1], f"at most {counted(max(one.minutes), 'event')} a minute"),
             number(one.events),
@@ -137,9 +137,14 @@ def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
         dotted(lease.type) if lease.type else "no type",
         lease.rule,
         lease.attempt,
-        f"{(now - lease.started) / 1000:.0f} s" if lease.started else "waits",
-        ago(now - lease.renewed) if lease.renewed else "not held",
-        f"{lease.lasts / 1000:g} s",
+        _unbroken(f"{(now - lease.started) / 1000:.0f} s") if lease.started else "waits",
+        _unbroken(ago(now - lease.renewed)) if lease.renewed else "not held",
+        _unbroken(f"{lease.lasts / 1000:g} s"),
         tag("a", lease.key, href=f"/search?key={lease.key}") if lease.key else "none",
         tag("span", told, class_="harm") if told else "",
     )
+
+
+def _unbroken(text: str) -> str:
+    """Return the text without a place where a line may end."""
+    return text.replace(" ", "\u00a0")
