@@ -105,7 +105,10 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
         with asking(resources) as asked:
             refused = asked.get("/letters/redrive?consumer=billing")
             assert refused.status_code == 409
-            assert "cannot run dead letters of billing: redrive them there" in refused.text
+            assert (
+                "cannot run the dead letters of billing: redrive them where billing runs"
+                in refused.text
+            )
             assert asked.post("/letters/redrive", consumer="billing", limit="9").status_code == 409
             assert "eventonce letters redrive --dry-run" in asked.get("/letters/redrive").text
             assert (
