@@ -83,7 +83,7 @@ def test_who_watches_leaves_room_for_others(
         assert all(next(one) for one in streams)
         with client.stream("GET", "/live") as refused:
             assert refused.status_code == 503
-            assert "Too many pages" in str(refused.read())
+            assert "Too many live pages" in str(refused.read())
         assert client.get("/store").status_code == 200
     # Both have ended: there is room again.
     until(lambda: _watches(client))

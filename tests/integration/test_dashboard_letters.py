@@ -366,7 +366,7 @@ def test_another_site_can_do_nothing_in_the_name_of_an_operator(
         )
         page.goto("http://evil.example/")
         page.get_by_role("button").click()
-        expect(page.locator("main")).to_contain_text("by another site, and is refused")
+        expect(page.locator("main")).to_contain_text("Another site sent this request")
         assert letters.left == 5
         frame = f'<iframe src="{letters.site.url}/letters"></iframe>'
         page.unroute("http://evil.example/")
