@@ -161,9 +161,10 @@ def run(
 
 
 def _is_wanting(source: FileSource, counts: Counter[str], report: ExitReport) -> bool:
-    """Whether an event was given up, was not read, or failed because no sink takes its type."""
+    """Whether an event was given up, was not read, or failed because no handler takes its type."""
     if report.unhandled:
-        notice(f"{counted(report.unhandled, 'event')} failed, because no sink takes the type")
+        events = counted(report.unhandled, "event")
+        notice(f"{events} failed, because no handler or sink takes the type")
     if not source.ended:
         notice("not all events were read; the same command continues where this one ended")
     if source.unread:

@@ -41,6 +41,8 @@ class FileSource:
     """
 
     hold = inf
+    keeps = True
+    """Whether an event stays in the source although it is acknowledged."""
 
     def __init__(self, paths: Sequence[Place], *, rate: float = inf) -> None:
         self.capture = Capture(paths)

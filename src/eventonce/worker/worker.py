@@ -119,6 +119,7 @@ class Worker:
         self._context.run(INSIDE.set, True)
         self._draining = False
         self._unhandled = count()
+        self._keeps = getattr(source, "keeps", False)
 
     def run(self) -> ExitReport:
         """Work until the end."""
@@ -237,9 +238,8 @@ class Worker:
                 self._store.heard()
         if outcome.ack:
             return 0.0
-        if self._source.hold == inf and not ticket.runs and outcome.error is None:
-            # This process has no handler for it, however often a source that ends with the process
-            # brings it again; the file keeps it.
+        if self._keeps and not ticket.runs and outcome.error is None:
+            # This process has no handler for it, however often it comes; the file keeps it.
             next(self._unhandled)
             return 0.0
         if ticket.cancelled and all(run.job is None for run in ticket.runs):

@@ -85,7 +85,7 @@ def test_an_event_that_no_sink_takes_fails_and_does_not_hold_up_the_end(site: Si
     code, said = finished(site.start("--from", str(capture), "--json"))
     assert code == 1, said
     assert _summary(said) == {"done": 1, "failed": 2, "unfinished": 0}
-    assert "2 events failed, because no sink takes the type" in said
+    assert "2 events failed, because no handler or sink takes the type" in said
 
 
 @pytest.mark.parametrize(
