@@ -20,6 +20,7 @@ from eventonce.history.decision import LONGEST, id_kept
 from eventonce.history.story import told
 from eventonce.rules import Ruleset
 from eventonce.types import Event
+from tests.helpers import PATIENCE
 from tests.servers.postgres import Cluster, serving
 
 AGENT = Rule(
@@ -331,8 +332,11 @@ def test_a_subject_is_asked_of_the_rules_once_a_key(
     assert len(asked) == 4
 
 
-def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(history: History) -> None:
+def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rules may be read anew between a decision and its writing."""
+    monkeypatch.setattr("eventonce.runtime.background.INTERVAL", PATIENCE)
     crm = consumer(history)
     crm.process([agent("a", 1, queue=7)])
     changed = msgspec.structs.replace(AGENT, subject=("detail.queue",))

@@ -215,8 +215,9 @@ def test_a_history_of_before_the_table_is_read_and_gets_it(uri: str) -> None:
 
 
 def test_who_may_not_make_the_table_still_keeps_what_is_decided(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("eventonce.log.SECOND_LINE", PATIENCE)
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
     with History(cluster.uri()):
         pass
@@ -294,6 +295,6 @@ def test_an_idle_worker_is_told_to_live(uri: str) -> None:
         state = state_of(history, lambda _: True)
         assert state.load == leases.Load()
         (said,) = notes(state, state.told + 60_000)
-        assert said == "w1 was last heard of 1 minute ago; it held no lease."
+        assert said == "w1 was last heard of 1 minute ago; it held no lease then."
         (worker,) = read_workers(history, wall_clock())
         assert (worker.events, worker.last, worker.held, worker.channels) == (0, 0, 0, ("http",))

@@ -368,5 +368,5 @@ def test_a_redrive_goes_on_with_the_story(
     assert history.read_bytes() == before
     assert run("letters", "redrive", "-c", config, *handler).code == 0
     story = run("history", "-c", config, "--conversation", "4711").out
-    assert "the CRM is away; kept as a dead letter\n  ran at " in story
+    assert "the CRM is away; kept as a dead letter until it ran\n  ran at " in story
     assert story.count(", through redrive\n") == 1

@@ -142,7 +142,7 @@ def test_no_thread_costs_no_event(
     monkeypatch.setattr(beside, "Thread", NoThread)
     run(Listed(), range(3))
     assert caplog.messages == [
-        "names: postponed, because no thread could start: can't start new thread"
+        "names: not done, because no thread could start: can't start new thread"
     ]
 
 

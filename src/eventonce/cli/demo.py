@@ -119,6 +119,10 @@ def _watched(listen: str) -> None:
         ):
             click.echo(_guide(server.link_of(app, listening)))
             playing.worker.run()
+            # A worker that has ended is no fault here: the pages stay for whoever looks at them.
+            playing.resources.state = None
+            if not ended.is_set():
+                click.echo("The day is over. The dashboard stays until Ctrl-C.")
             wait_for_signal(ended)
 
 

@@ -117,7 +117,7 @@ def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
         lease.type or "no type",
         lease.rule,
         lease.attempt,
-        f"{(now - lease.started) / 1000:.0f} s" if lease.started else "waits",
+        f"{max(0, now - lease.started) / 1000:.0f} s" if lease.started else "waits",
         ago(now - lease.renewed) if lease.renewed else "not held",
         f"{lease.lasts / 1000:g} s",
         lease.key,

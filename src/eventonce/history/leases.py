@@ -116,13 +116,13 @@ class Watched(NamedTuple):
         in_flight = self.in_flight() if self.in_flight is not None else None
         runs = sorted(self.held(), key=lambda run: run.started or inf)
         running = sum(bool(run.started) and not run.finished for run in runs)
-        now, ago = wall_clock(), time.monotonic()
+        ago, now = time.monotonic(), wall_clock()
         leases = tuple(_lease(run, now, ago) for run in runs[:MOST_LEASES])
         return Load(len(runs), running, in_flight, leases)
 
 
 def process_name() -> str:
-    """Return the name of this process, unique among all machines."""
+    """Return the host and the id of this process; containers of one host name may share both."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -140,7 +140,7 @@ def _lease(run: Run, now: int, monotonic: float) -> Lease:
         run.attempt,
         run.claim.key.hex(),
         at(run.started),
-        at(run.renewed),
+        at(run.renewed) if token else 0,
         run.claim.lease if token else 0,
         _condition(run, monotonic),
     )
@@ -172,6 +172,8 @@ class StateTable:
             for one in states
         ]
         if not self._driver.has(TABLE):
+            # The question has begun a transaction.
+            self._driver.commit()
             raise StoreMismatch(
                 f"there is no table {TABLE}; let a user who may create tables open the history once"
             )

@@ -15,6 +15,7 @@ from eventonce.history.decision import Decision
 from eventonce.history.winners import TOOK_EFFECT
 
 LETTER: Final = "; kept as a dead letter"
+RAN_LATER: Final = "; kept as a dead letter until it ran"
 
 UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
 """The units of a lateness, with their milliseconds."""
@@ -66,12 +67,16 @@ def _sentences(decisions: Sequence[Decision]) -> list[str]:
     if copies:
         said.append((copies[-1].at, _copies(copies, began, after=bool(ran))))
     said += [
-        (one.at, f"{one.status} {_at(one.at, began)}: {one.reason}{LETTER}")
+        (one.at, f"{one.status} {_at(one.at, began)}: {one.reason}{_kept(one, ran)}")
         for one in decisions
         if one.status in DEAD_LETTERS
     ]
     said += [(one.at, f"ignored: {one.reason}") for one in decisions if one.status == "ignored"]
     return [sentence for _, sentence in sorted(said, key=itemgetter(0))]
+
+
+def _kept(one: Decision, ran: Sequence[Decision]) -> str:
+    return RAN_LATER if any(it.at > one.at for it in ran) else LETTER
 
 
 def _ran(one: Decision, began: int) -> str:

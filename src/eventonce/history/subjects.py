@@ -119,7 +119,7 @@ class Subjects:
         """Delete the subjects of these keys."""
         if self._driver.has(TABLE):
             dropping = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608  ours
-            self._driver.run_many(dropping, [(key,) for key in keys])
+            self._driver.run_many(dropping, [(key,) for key in sorted(keys)])
 
     def drop_unused(self, before: int) -> None:
         """Delete the subjects that no decision since this time has."""

@@ -464,6 +464,7 @@ class Tables:
         table = "eventonce_history h"
         if what == "subject":
             if not self.subjects.readable:
+                self._driver.commit()
                 return 0
             table += f" JOIN {SUBJECTS} s ON s.key = h.key"
         count = f"SELECT count(*) FROM {table} WHERE {where}"  # noqa: S608  ours

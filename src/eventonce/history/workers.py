@@ -111,7 +111,7 @@ def notes(state: WorkerState, now: int) -> list[str]:
     """Return remarks about a state: a worker that is not heard of, leases that are not shown."""
     load, said = state.load, []
     if state.is_stale(now):
-        leases = "it held no lease"
+        leases = "it held no lease then"
         if end := state.killed_leases_end:
             ends = "end" if now < end else "ended"
             leases = f"if it was killed, its leases {ends} by {moment(end)[11:19]}"

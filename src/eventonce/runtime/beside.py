@@ -43,7 +43,8 @@ class Beside:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            log().warning("%s: postponed, because no thread could start: %s", self._name, error)
+            atexit.unregister(self.wait)
+            log().warning("%s: not done, because no thread could start: %s", self._name, error)
 
     def wait(self) -> None:
         """Wait for the work in progress, once: the process may stop after this. Work that takes

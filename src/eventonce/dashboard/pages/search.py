@@ -21,6 +21,7 @@ from eventonce.history.digests import DIGEST
 from eventonce.history.recorder import hidden_text
 from eventonce.history.story import LETTER, NOTHING, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
+from eventonce.history.winners import TOOK_EFFECT
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
 FIRST: Final = ("conversation", "event", "reason")
@@ -218,7 +219,10 @@ def _sentence(said: str, conversation: str, consumer: str) -> Html:
 
 def _chapter(chapter: Chapter, conversation: str) -> Html:
     first = chapter.first
-    worst = max((GROUP_OF[one.status] for one in chapter.decisions), key=_weight)
+    # A run that took effect repairs the failures before it.
+    ran = [at for at, one in enumerate(chapter.decisions) if one.status in TOOK_EFFECT]
+    lasting = chapter.decisions[ran[-1] if ran else 0 :]
+    worst = max((GROUP_OF[one.status] for one in lasting), key=_weight)
     marks = [
         tag("span", class_=f"dot {KEY[GROUP_OF[one.status]]}", title=one.status)
         for one in chapter.decisions[:60]
@@ -272,7 +276,7 @@ def _step(one: Decision) -> Html:
     if one.receives > 1:
         parts.append(f"received {one.receives} times")
     spread = [piece for part in parts for piece in (", ", part)][1:]
-    about = link("its deliveries", event=one.id) if one.id else None
+    about = link(data(one.id), event=one.id, class_="inline") if one.id else None
     return joined(*spread, _won(one), " · " if about else None, about)
 
 

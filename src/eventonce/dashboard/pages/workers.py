@@ -137,7 +137,7 @@ def _row(worker: str, lease: Lease, now: int) -> tuple[object, ...]:
         dotted(lease.type) if lease.type else "no type",
         lease.rule,
         lease.attempt,
-        _unbroken(f"{(now - lease.started) / 1000:.0f} s") if lease.started else "waits",
+        _unbroken(f"{max(0, now - lease.started) / 1000:.0f} s") if lease.started else "waits",
         _unbroken(ago(now - lease.renewed)) if lease.renewed else "not held",
         _unbroken(f"{lease.lasts / 1000:g} s"),
         tag("a", lease.key, href=f"/search?key={lease.key}") if lease.key else "none",
