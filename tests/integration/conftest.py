@@ -1,11 +1,14 @@
-"""The servers that most modules need: one of each for a module, which may have another instead."""
+"""The servers that most modules need, one of each for a module, and the histories on them; a module
+may have another instead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from eventonce.history import History
 from eventonce.stores.postgres import PostgresStore
 from tests.integration.granted import opened
 from tests.servers import postgres, valkey
@@ -30,3 +33,20 @@ def store(cluster: postgres.Cluster) -> Iterator[PostgresStore]:
     """A store on that PostgreSQL."""
     with opened(cluster) as store:
         yield store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URI of an empty history, in each database that can have one."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    cluster: postgres.Cluster = request.getfixturevalue("cluster")
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
+    return cluster.uri()
+
+
+@pytest.fixture
+def history(uri: str) -> Iterator[History]:
+    """That history, with a name for its worker."""
+    with History(uri, worker="w1") as history:
+        yield history

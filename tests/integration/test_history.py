@@ -36,29 +36,8 @@ from eventonce.stores.sqlite import errors
 from eventonce.types import Event, Status
 from tests.helpers import PATIENCE, call, ruled, until
 from tests.servers import free_port
-from tests.servers.postgres import Cluster, serving
+from tests.servers.postgres import Cluster
 from tests.servers.relay import relaying
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/history.db"
-    cluster: Cluster = request.getfixturevalue("cluster")
-    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
-    return cluster.uri()
-
-
-@pytest.fixture
-def history(uri: str) -> Iterator[History]:
-    with History(uri, worker="w1") as history:
-        yield history
 
 
 def consumer(history: History, name: str = "crm", handler: Any = print, **rule: Any) -> Consumer:

@@ -3,7 +3,6 @@ effect before a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -21,7 +20,7 @@ from eventonce.history.story import told
 from eventonce.rules import Ruleset
 from eventonce.types import Event
 from tests.helpers import PATIENCE
-from tests.servers.postgres import Cluster, serving
+from tests.servers.postgres import Cluster
 
 AGENT = Rule(
     name="agent",
@@ -35,27 +34,6 @@ AGENT = Rule(
 CALL = Rule(name="call", match="call", key=["detail.call"], verify=["detail.said"])
 SECRETS = (b"the secret in use, new", b"the secret before it")
 NOON = 1_780_000_000_000
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/history.db"
-    cluster: Cluster = request.getfixturevalue("cluster")
-    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
-    return cluster.uri()
-
-
-@pytest.fixture
-def history(uri: str) -> Iterator[History]:
-    with History(uri, worker="w1") as history:
-        yield history
 
 
 def consumer(history: History, name: str = "crm", rules: Any = (AGENT, CALL)) -> Consumer:

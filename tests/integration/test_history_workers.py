@@ -15,28 +15,14 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.clock import wall_clock
+from eventonce.errors import StoreMismatch
 from eventonce.history import History, Search, leases, recorder
 from eventonce.history.leases import STATES_KEPT, TABLE, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import notes, read_workers
 from eventonce.runtime import background
 from tests.helpers import PATIENCE, call, ruled, until
-from tests.servers.postgres import Cluster, serving
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with serving() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/history.db"
-    cluster: Cluster = request.getfixturevalue("cluster")
-    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
-    return cluster.uri()
+from tests.servers.postgres import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -214,6 +200,15 @@ def test_a_history_of_before_the_table_is_read_and_gets_it(uri: str) -> None:
                 state_of(reader, has_leases(1))
 
 
+def _open_transactions(cluster: Cluster) -> int:
+    query = (
+        b"SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk' AND state LIKE 'idle in%'"
+    )
+    with cluster.connect() as connection:
+        ((many,),) = connection.execute(query).fetchall()
+    return int(many)
+
+
 def test_who_may_not_make_the_table_still_keeps_what_is_decided(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +231,10 @@ def test_who_may_not_make_the_table_still_keeps_what_is_decided(
             until(lambda: history.find(Search(id=f"id-{number}")))  # noqa: B023  called at once
         assert "let a user who may create tables open the history once" in caplog.text
         assert len(caplog.records) == 1, "one line says all"
+        with history._tables() as tables:
+            with pytest.raises(StoreMismatch):
+                tables.states.tell([])
+            assert _open_transactions(cluster) == 0
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
 
 

@@ -23,7 +23,7 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.stores.probe import PROBE
 from eventonce.types import Claim, Job, Verdict
 from eventonce.worker import ExitReport, Worker, WorkerSettings, availability
-from tests.helpers import PATIENCE, WatchedStore, away, full, is_probe, reject, until
+from tests.helpers import PATIENCE, WatchedStore, away, call, full, is_probe, reject, ruled, until
 
 
 class InMemorySource:
@@ -439,3 +439,14 @@ def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_away(
     # Neither that it is away nor that it answers again.
     said = [one for one in caplog.messages if "receiving" not in one and "ending" not in one]
     assert said == []
+
+
+def test_an_unhandled_event_stays_in_a_source_that_does_not_keep_what_is_acknowledged() -> None:
+    consumer = Consumer(MemoryStore(), rules=ruled(), unhandled="fail")
+    consumer.on("other")(lambda _: None)
+    source = InMemorySource()
+    with working(consumer, source):
+        now = time.monotonic()
+        source.waiting = [Delivery(call(1), since=now, held=now)]
+        until(lambda: source.postponed)
+    assert source.acknowledged == []
