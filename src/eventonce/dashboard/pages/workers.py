@@ -104,8 +104,9 @@ def _seen(workers: list[Worker], now: int) -> Html:
 def _leases(resources: Resources, workers: list[Worker], now: int, note: str) -> Html:
     states = [state for worker in workers for state in worker.states]
     said: list[Html | None] = [tag("p", note, class_="note") if note else None]
-    if resources.state is not None:
-        said.append(_said(resources.state()))
+    state = resources.state
+    if state is not None:
+        said.append(_said(state()))
     said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
     rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
     if not rows:
