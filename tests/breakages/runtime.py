@@ -167,7 +167,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     ),
     Breakage(
         "gate: a run that was not seen before its end is not asked for again",
-        attribute(Gate, "ran_beside", lambda *_: False),
+        attribute(Gate, "was_busy_here", lambda *_: False),
         test_gate.test_a_copy_that_was_answered_just_before_the_run_of_its_process_ended_asks_again,
     ),
     Breakage(

@@ -198,7 +198,7 @@ def test_an_id_that_many_events_have_names_all_of_them(
 def test_decisions_that_are_written_together_are_kept_in_their_order_all_or_none(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     many = 203
     consumer(history, handler=lambda _: None).process([call(number) for number in range(many)])
     with history._tables() as tables:
@@ -756,7 +756,7 @@ def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
 def test_decisions_wait_where_the_folder_of_the_history_vanishes_or_something_else_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, instead: str
 ) -> None:
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
     folder, away = tmp_path / "kept", tmp_path / "away"
     folder.mkdir()
@@ -968,7 +968,7 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING", 5)
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
         for number in range(3):
@@ -985,7 +985,7 @@ def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING", 2)
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
 
     def fail(*_: object) -> None:
@@ -998,12 +998,12 @@ def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
             for number in range(10):
                 made.process([call(number)])
                 history.flush()
-                history._beside()
+                history._after_turn()
             assert dropped_lines(caplog) == ["1"]
-            history._beside()
+            history._after_turn()
             assert dropped_lines(caplog) == ["1"]
         history.flush()
-        history._beside()
+        history._after_turn()
         assert dropped_lines(caplog) == ["1", "7"]
         assert history.dropped == 8
 
@@ -1012,7 +1012,7 @@ def test_the_thread_says_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING", 0)
-    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         history.keep_up()
         consumer(history, handler=lambda _: None).process([call(1)])
@@ -1023,7 +1023,7 @@ def test_large_events_that_wait_do_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "WAITING", 50)
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
         for number in range(5):
@@ -1051,7 +1051,7 @@ def test_neither_a_traceback_nor_a_result_waits_with_its_decision(
             raise ValueError("no line")
         return ["a result"]
 
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         consumer(history, handler=fails).process([call(1), call(2)])
         gc.collect()
@@ -1111,7 +1111,7 @@ def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> 
 def test_a_fork_while_a_decision_is_written_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "FORK_PATIENCE", 0.05)
+    monkeypatch.setattr(background, "FORK_WAIT", 0.05)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
         held, over = threading.Event(), threading.Event()
@@ -1155,7 +1155,7 @@ def test_two_that_flush_at_once_count_what_waits_once(tmp_path: Path) -> None:
 def test_a_database_that_is_silent_keeps_no_process_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(background, "PATIENCE", 0.05)
+    monkeypatch.setattr(background, "CLOSE_WAIT", 0.05)
     history = History(f"sqlite:///{tmp_path}/history.db")
     made = consumer(history, handler=lambda _: None)
     in_write, over = threading.Event(), threading.Event()
@@ -1194,7 +1194,7 @@ def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
     midst: bool,
 ) -> None:
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with (
         relaying(cluster.port) as relay,
         History(f"postgresql://postgres@127.0.0.1:{relay.port}/postgres") as history,
@@ -1228,7 +1228,7 @@ def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
 def test_a_history_that_is_silent_holds_up_no_invocation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "INTERVAL", 3600)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     monkeypatch.setattr(recorder, "FLUSH_WAIT", 0.05)
     with History(f"sqlite:///{tmp_path}/history.db") as history, ThreadPoolExecutor() as pool:
         made = consumer(history, handler=lambda _: None)
@@ -1283,7 +1283,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 def test_no_child_begins_in_the_midst_of_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "FORK_PATIENCE", PATIENCE)
+    monkeypatch.setattr(background, "FORK_WAIT", PATIENCE)
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
@@ -1352,7 +1352,7 @@ def without_rights() -> Iterator[None]:
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that others may read and not write to, with a history of one decision."""
     # No thread writes with the rights of another moment.
-    monkeypatch.setattr(background, "INTERVAL", 3600.0)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 3600.0)
     with TemporaryDirectory() as name:
         path = Path(name)
         path.chmod(0o755)

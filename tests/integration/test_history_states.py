@@ -314,7 +314,7 @@ def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rules may be read anew between a decision and its writing."""
-    monkeypatch.setattr("eventonce.runtime.background.INTERVAL", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.background.WRITE_INTERVAL", PATIENCE)
     crm = consumer(history)
     crm.process([agent("a", 1, queue=7)])
     changed = msgspec.structs.replace(AGENT, subject=("detail.queue",))

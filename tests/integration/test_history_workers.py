@@ -28,7 +28,7 @@ from tests.servers.postgres import Cluster
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is told is told at once."""
-    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     monkeypatch.setattr(recorder, "TELL_INTERVAL", 0.0)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer
-from eventonce.runtime import beside
+from eventonce.runtime import background_task
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.dynamodb.table import Table
 from eventonce.stores.redis import RedisStore
@@ -31,8 +31,8 @@ from tests.unit.made import classic
 PROGRAM = """
 import sys
 from eventonce import Consumer
-from eventonce.runtime import beside
-beside.PATIENCE = 240  # however busy the machine is
+from eventonce.runtime import background_task
+background_task.EXIT_WAIT = 240  # however busy the machine is
 consumer = Consumer(sys.argv[1], name="crm-x", rules="genesys", handler=lambda job: None)
 print(consumer.process([sys.stdin.read()])[0].status)
 """
@@ -41,7 +41,7 @@ print(consumer.process([sys.stdin.read()])[0].status)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is kept before a test goes on, however busy the machine is."""
-    monkeypatch.setattr(beside, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(background_task, "EXIT_WAIT", PATIENCE)
 
 
 @pytest.fixture(params=["sqlite", "redis", "postgresql", "dynamodb"])

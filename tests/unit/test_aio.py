@@ -27,7 +27,7 @@ def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[O
 
 
 def test_quick_handlers_of_a_batch_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.slots.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
     threads: set[str] = set()
     outcomes = processed(lambda _: threads.add(threading.current_thread().name), 100)
     assert statuses(outcomes) == ["done"] * 100
@@ -80,7 +80,7 @@ def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
 def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventonce.runtime.slots.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
     tenant = contextvars.ContextVar("tenant", default="nobody")
     seen: list[str] = []
 

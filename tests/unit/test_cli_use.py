@@ -19,7 +19,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
 from eventonce.cli.output import table
-from eventonce.runtime import beside
+from eventonce.runtime import background_task
 from eventonce.sending import Outgoing, RefusedCopy, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
 from tests.unit.made import classic
@@ -69,7 +69,7 @@ def test_show_finds_an_event_under_a_name_that_only_the_store_has(run: Run) -> N
 def test_show_names_what_it_tried_where_it_finds_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "LONGEST_NAME", 5)
+    monkeypatch.setattr(background_task, "LONGEST_NAME", 5)
     settle("hidden", 1, print)
     settle("crm", 2, reject)
     for number in range(3, 13):

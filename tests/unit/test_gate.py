@@ -378,7 +378,7 @@ def slot_work(most: int, items: list[str], *, close_at_once: bool) -> int:
 
 
 def test_one_slot_is_enough_for_quick_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.slots.QUICK", PATIENCE)
+    monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
     assert slot_work(4, ["quick"] * 100, close_at_once=False) == 1
 
 

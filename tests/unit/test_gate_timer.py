@@ -83,13 +83,13 @@ def test_one_who_waits_for_the_next_run_of_a_key_is_woken_by_its_end() -> None:
 
 
 def test_copies_that_nobody_waits_for_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "MOST", 3)
+    monkeypatch.setattr(gates, "MOST_ITEMS", 3)
     gate = Gate(MemoryStore())
     claims = [Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in range(1, 8)]
     assert [gate.claim([claim])[0].kind for claim in claims] == ["run"] + ["busy"] * 6
-    assert len(gate._beside) == 3
-    assert gate.ran_beside(claims[-1:])
-    assert not gate.ran_beside(claims[:2])
+    assert len(gate._busy_here) == 3
+    assert gate.was_busy_here(claims[-1:])
+    assert not gate.was_busy_here(claims[:2])
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
@@ -189,7 +189,7 @@ def timer_of(consumer: Consumer) -> threading.Thread:
 def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gates, "IDLE", 10 * PATIENCE)
+    monkeypatch.setattr(gates, "TIMER_IDLE", 10 * PATIENCE)
     consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     timer = timer_of(consumer)
     assert timer.daemon
@@ -204,7 +204,7 @@ def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
 def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gates, "IDLE", 0.01)
+    monkeypatch.setattr(gates, "TIMER_IDLE", 0.01)
     consumer = Consumer("memory:", rules=ruled(lease=0.03))
     timer = timer_of(consumer)
     timer.join(PATIENCE)
@@ -212,7 +212,7 @@ def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
 
 
 def test_a_timer_that_was_stopped_promises_nobody_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "IDLE", 0.01)
+    monkeypatch.setattr(gates, "TIMER_IDLE", 0.01)
     gate = Gate(MemoryStore())
     gate._tend(threading.current_thread())
     assert gate._next_look == inf
@@ -246,7 +246,7 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = moment == "ends"
-    monkeypatch.setattr(gates, "IDLE", 0.01 if ends else PATIENCE)
+    monkeypatch.setattr(gates, "TIMER_IDLE", 0.01 if ends else PATIENCE)
     looked_after = threading.Event()
     store = WatchedStore(lambda verb, _: looked_after.set() if verb == "settle" else None)
     consumer = Consumer(store, rules=ruled(lease=0.03), handler=lambda _: None)

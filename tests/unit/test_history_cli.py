@@ -336,7 +336,7 @@ def test_a_sweep_tells_what_it_did_although_the_history_is_away(
 def test_who_decides_nothing_drops_what_is_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     with planted(tmp_path, 1) as history:
         history.keep_up()
         until(lambda: not history.find(Search()))

@@ -93,7 +93,7 @@ def test_a_call_has_each_key_once() -> None:
 
 
 def test_a_call_is_no_longer_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MOST", 2)
+    monkeypatch.setattr(lanes, "MOST_ITEMS", 2)
     store = Store()
     with ThreadPoolExecutor() as pool:
         scene = Scene(Lane(store.call, key), store, pool)

@@ -16,8 +16,8 @@ import pytest
 from eventonce import Consumer
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.privacy import SealedStore, Sealer
-from eventonce.runtime import beside
-from eventonce.runtime.beside import keep_name
+from eventonce.runtime import background_task
+from eventonce.runtime.background_task import keep_name
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from tests.helpers import PATIENCE, call, ruled
@@ -26,7 +26,7 @@ from tests.helpers import PATIENCE, call, ruled
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is kept before a test goes on, however busy the machine is."""
-    monkeypatch.setattr(beside, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(background_task, "EXIT_WAIT", PATIENCE)
 
 
 class Listed(MemoryStore):
@@ -86,7 +86,7 @@ def test_one_invocation_of_lambda_waits_for_it_and_no_other(
             waits.append(timeout)
             super().join(timeout)
 
-    monkeypatch.setattr(beside, "Thread", Watched)
+    monkeypatch.setattr(background_task, "Thread", Watched)
     store = Listed()
     with consumer(store) as one:
         for number in range(3):
@@ -139,7 +139,7 @@ def test_no_thread_costs_no_event(
         def start(self) -> None:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(beside, "Thread", NoThread)
+    monkeypatch.setattr(background_task, "Thread", NoThread)
     run(Listed(), range(3))
     assert caplog.messages == [
         "names: not done, because no thread could start: can't start new thread"
@@ -151,10 +151,10 @@ def test_a_program_that_makes_names_up_does_not_fill_the_store(
 ) -> None:
     store = Listed()
     with caplog.at_level(logging.DEBUG, "eventonce"):
-        keep_name(store, "x" * (beside.LONGEST_NAME + 1))
-        for number in range(beside.MOST_NAMES + 5):
+        keep_name(store, "x" * (background_task.LONGEST_NAME + 1))
+        for number in range(background_task.MOST_NAMES + 5):
             keep_name(store, f"crm-{number}")
-    assert store.kept == [f"crm-{number}" for number in range(beside.MOST_NAMES)]
+    assert store.kept == [f"crm-{number}" for number in range(background_task.MOST_NAMES)]
     assert len(caplog.records) == 6
     keep_name(store, "crm-7")
     assert len(caplog.records) == 6
@@ -179,8 +179,8 @@ def test_the_name_of_a_store_behind_a_seal_is_in_clear(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from eventonce import Consumer
-from eventonce.runtime import beside
-beside.PATIENCE = 240  # however busy the machine is
+from eventonce.runtime import background_task
+background_task.EXIT_WAIT = 240  # however busy the machine is
 consumer = Consumer(sys.argv[1], name="crm-x", handler=lambda job: None)
 consumer.process([{"id": "1", "source": "s", "detail-type": "call", "detail": {}}])
 """
@@ -199,7 +199,7 @@ def test_a_program_of_one_batch_that_closes_nothing_leaves_its_name(tmp_path: Pa
 SILENT = """
 import threading
 from eventonce import Consumer
-from eventonce.runtime import beside
+from eventonce.runtime import background_task
 from eventonce.stores.memory import MemoryStore
 
 class Silent(MemoryStore):
@@ -208,7 +208,7 @@ class Silent(MemoryStore):
     def add_name(self, name):
         pass
 
-beside.PATIENCE = 0.1
+background_task.EXIT_WAIT = 0.1
 Consumer(Silent(), name="crm-x", handler=lambda _: None).process([b'{"id": "1"}'])
 print("ran")
 """

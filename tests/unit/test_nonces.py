@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from eventonce.runtime.nonces import AT_ONCE, FRESH, Nonces, new_nonce
+from eventonce.runtime.nonces import DRAWN_TOGETHER, NONCE_LIFE, Nonces, new_nonce
 from eventonce.types import MAX_ORDER
 
 
@@ -34,21 +34,21 @@ def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -
         return urandom(size)
 
     monkeypatch.setattr(os, "urandom", counted)
-    drawn = Nonces(AT_ONCE, clock=lambda: 1_000)
-    for _ in range(AT_ONCE + 1):
+    drawn = Nonces(DRAWN_TOGETHER, clock=lambda: 1_000)
+    for _ in range(DRAWN_TOGETHER + 1):
         drawn.new()
-    assert asked == [7 * AT_ONCE] * 2
+    assert asked == [7 * DRAWN_TOGETHER] * 2
 
 
-@pytest.mark.parametrize("later", [FRESH, -1])
+@pytest.mark.parametrize("later", [NONCE_LIFE, -1])
 def test_what_is_restored_from_a_snapshot_uses_none_of_its_memory(later: int) -> None:
     """Whether its clock was put forward or back."""
-    now = [FRESH * 100]
-    drawn = Nonces(AT_ONCE, clock=lambda: now[0])
+    now = [NONCE_LIFE * 100]
+    drawn = Nonces(DRAWN_TOGETHER, clock=lambda: now[0])
     drawn.new()
     now[0] += later
     restored = [copy.deepcopy(drawn) for _ in range(2)]
-    first, second = ({one.new() for _ in range(AT_ONCE - 1)} for one in restored)
+    first, second = ({one.new() for _ in range(DRAWN_TOGETHER - 1)} for one in restored)
     assert not first & second
 
 
@@ -58,19 +58,19 @@ def test_parent_and_child_of_a_fork_share_none() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writing, " ".join(str(new_nonce()) for _ in range(AT_ONCE)).encode())
+        os.write(writing, " ".join(str(new_nonce()) for _ in range(DRAWN_TOGETHER)).encode())
         os._exit(0)
     os.waitpid(child, 0)
     theirs = {int(one) for one in os.read(reading, 10_000).split()}
     os.close(reading)
     os.close(writing)
-    assert len(theirs) == AT_ONCE
-    assert not theirs & {new_nonce() for _ in range(AT_ONCE)}
+    assert len(theirs) == DRAWN_TOGETHER
+    assert not theirs & {new_nonce() for _ in range(DRAWN_TOGETHER)}
 
 
 def test_lambda_draws_each_by_itself() -> None:
     code = "from eventonce.runtime.nonces import _here; _here.new(); print(len(_here._spare))"
-    for given, spare in ((os.environ, AT_ONCE - 1), ({"AWS_LAMBDA_FUNCTION_NAME": "f"}, 0)):
+    for given, spare in ((os.environ, DRAWN_TOGETHER - 1), ({"AWS_LAMBDA_FUNCTION_NAME": "f"}, 0)):
         ended = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, **given},

@@ -16,7 +16,7 @@ from eventonce.core.ports import Store
 from eventonce.errors import ConfigError, StoreError, StoreUnavailable
 from eventonce.metrics.meter import measure
 from eventonce.metrics.names import EXPIRED_LETTERS
-from eventonce.runtime import beside, retention
+from eventonce.runtime import background_task, retention
 from eventonce.runtime.retention import drop_expired, upkeep
 from eventonce.stores import open_store
 from eventonce.stores.memory import MemoryStore
@@ -30,7 +30,7 @@ DAY = 86_400_000
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look ends before a test goes on, however busy the machine is."""
-    monkeypatch.setattr(beside, "PATIENCE", 60.0)
+    monkeypatch.setattr(background_task, "EXIT_WAIT", 60.0)
 
 
 def letter(id: str, at: int, consumer: str = "crm") -> Letter:
@@ -154,12 +154,12 @@ def test_a_look_that_takes_long_holds_up_one_invocation_and_no_other(
         def join(self, timeout: float | None = None) -> None:
             waits.append(timeout)
 
-    monkeypatch.setattr(beside, "Thread", Watched)
+    monkeypatch.setattr(background_task, "Thread", Watched)
     with consumer(MemoryStore()) as one:
         for number in range(3):
             one.process([call(number)])
             one.runtime.flush()
-        assert waits == [beside.PATIENCE]
+        assert waits == [background_task.EXIT_WAIT]
 
 
 def test_one_look_an_hour_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_no_thread_costs_no_event(
         def start(self) -> None:
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(beside, "Thread", NoThread)
+    monkeypatch.setattr(background_task, "Thread", NoThread)
     with consumer(MemoryStore()) as one, caplog.at_level(logging.WARNING, "eventonce"):
         assert one.process([call(1)])[0].status == "dead"
     assert "can't start new thread" in caplog.text

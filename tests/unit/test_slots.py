@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.runtime.slots import CALLS, Slots
+from eventonce.runtime.slots import CALL_THREADS, Slots
 from tests.helpers import PATIENCE, until
 
 MOST = 2
@@ -47,11 +47,11 @@ def slots(work: Work) -> Iterator[Slots[str]]:
 
 
 def test_threads_that_wait_are_woken_however_often(slots: Slots[str], work: Work) -> None:
-    for number in range(3 * (MOST + CALLS)):
+    for number in range(3 * (MOST + CALL_THREADS)):
         slots.put([f"slow {number} {at}" for at in range(MOST)])
         until(lambda number=number: len(work.done) == MOST * (number + 1))  # type: ignore[misc]
     assert len({*work.done}) == len(work.done)
-    assert len(slots._threads) <= MOST + CALLS
+    assert len(slots._threads) <= MOST + CALL_THREADS
 
 
 def test_who_looks_on_sleeps_where_all_is_done_and_is_woken(slots: Slots[str], work: Work) -> None:
@@ -65,12 +65,12 @@ def test_who_looks_on_sleeps_where_all_is_done_and_is_woken(slots: Slots[str], w
 
 
 def test_threads_for_what_handlers_wait_for_end_when_they_are_not_needed() -> None:
-    many = MOST + CALLS + 3
+    many = MOST + CALL_THREADS + 3
     work = Work(together=many)
     slots = Slots[str](MOST, work)
     slots.put([f"slow {number}" for number in range(many)], nested=True)
     until(lambda: len(work.done) == many)
-    until(lambda: len(slots._threads) <= MOST + CALLS)
+    until(lambda: len(slots._threads) <= MOST + CALL_THREADS)
     slots.close()
 
 

@@ -189,7 +189,7 @@ def test_a_store_that_is_away_is_asked_once_for_all() -> None:
 
 
 def test_a_call_claims_no_more_than_stores_take_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.stages.MOST", 2)
+    monkeypatch.setattr("eventonce.runtime.stages.MOST_ITEMS", 2)
     claimed: list[int] = []
 
     def look(verb: str, some: Sequence[Any]) -> None:
@@ -274,7 +274,7 @@ def test_batches_of_one_key_are_looked_at_a_few_times_each(monkeypatch: pytest.M
 
 
 def test_batches_that_share_some_keys_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eventonce.runtime.stages.MOST", 5)
+    monkeypatch.setattr("eventonce.runtime.stages.MOST_ITEMS", 5)
     keys, chance = 8, Random(7)
     batches = [chance.sample(range(keys), chance.randint(1, 3)) for _ in range(300)]
     ran: list[str] = []

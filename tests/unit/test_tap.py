@@ -72,7 +72,7 @@ def test_a_tap_takes_events_again_after_the_disk_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tap, "BUFFER_BYTES", 3_000)
-    monkeypatch.setattr(background, "INTERVAL", 0.001)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 0.001)
     file_tap = FileTap(tmp_path / "calls.jsonl")
     for number in range(20):
         file_tap([arrived(number, size=1_000)])
@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_events_out_and_the_work_goes_on(
 def test_a_line_that_cannot_be_written_does_not_end_the_tap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "INTERVAL", 0.01)
+    monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     file_tap = FileTap(tmp_path / "calls.jsonl")
     file_tap([Arrived(call(1), "sqs:calls", "\ud800")])
     until(lambda: file_tap.dropped == 1)

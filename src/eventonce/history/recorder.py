@@ -105,7 +105,7 @@ class History:
         self._told = 0
         self._told_missing = False
         self._background = Background[Told](
-            "history", self._write, WAITING, self._disconnect, self._beside
+            "history", self._write, WAITING, self._disconnect, self._after_turn
         )
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
@@ -334,7 +334,7 @@ class History:
             ruled = ((outcomes, consumer.rules) for outcomes, _, consumer, _ in some)
             tables.add(decisions, tables.subjects.unknown(ruled, wall_clock()))
 
-    def _beside(self) -> None:
+    def _after_turn(self) -> None:
         """Do the periodic work. Called once a second, also while nothing can be written."""
         dropped = self._background.crowded_out
         if dropped > self._seen:

@@ -17,13 +17,13 @@ from eventonce.runtime.invoke import Opened, Scope, open_transaction
 from eventonce.runtime.slots import Slots
 from eventonce.types import Job
 
-BEGINNING: Final = 8
+BEGINNING_THREADS: Final = 8
 """The most threads that begin transactions: each of them may wait for a free connection."""
 
-ENDING: Final = 32
+ENDING_THREADS: Final = 32
 """The most threads that end transactions: concurrent commits share one write to the disk."""
 
-NO_THREAD: Final = "no thread could be started to begin a transaction"
+NO_TRANSACTION_THREAD: Final = "no thread could be started to begin a transaction"
 
 Call = tuple[Future[Any], Callable[[], Any]]
 
@@ -36,14 +36,14 @@ class TransactionThreads:
     """
 
     def __init__(self) -> None:
-        self._beginning: Slots[Call] = Slots(BEGINNING, _run)
-        self._ending: Slots[Call] = Slots(ENDING, _run)
+        self._beginning: Slots[Call] = Slots(BEGINNING_THREADS, _run)
+        self._ending: Slots[Call] = Slots(ENDING_THREADS, _run)
 
     def begin(self, call: Callable[[], Opened]) -> Future[Opened]:
         """Begin a transaction, in a thread."""
         future: Future[Opened] = Future()
         for _ in self._beginning.put([(future, call)]):
-            future.set_exception(RuntimeError(NO_THREAD))
+            future.set_exception(RuntimeError(NO_TRANSACTION_THREAD))
         return future
 
     def end(self, call: Callable[[], None]) -> Future[None]:

@@ -11,14 +11,14 @@ from weakref import WeakSet
 from eventonce.errors import StoreUnavailable
 from eventonce.log import Outage, log
 
-INTERVAL: Final = 1.0
+WRITE_INTERVAL: Final = 1.0
 """Seconds between two writes."""
 
-PATIENCE: Final = 15.0
+CLOSE_WAIT: Final = 15.0
 """Seconds that a close waits for the last write: a database that does not answer must not keep a
 process from ending."""
 
-FORK_PATIENCE: Final = 1.0
+FORK_WAIT: Final = 1.0
 """Seconds that a fork waits for a write to end. A longer write waits for a server that does not
 answer; the child does not use its connection."""
 
@@ -35,13 +35,13 @@ class Background(Generic[Batch]):
         write: Callable[[list[Batch]], None],
         most: int,
         before_fork: Callable[[], None] | None = None,
-        beside: Callable[[], None] = lambda: None,
+        after_turn: Callable[[], None] = lambda: None,
     ) -> None:
         """`most` limits the sum of the sizes, as given to `add`, of the batches that wait.
-        `before_fork` is called before a fork, while no thread writes. `beside` is called after each
-        turn of the thread, whether there was a batch to write or not."""
+        `before_fork` is called before a fork, while no thread writes. `after_turn` is called after
+        each turn of the thread, whether there was a batch to write or not."""
         self.before_fork = before_fork
-        self._beside = beside
+        self._after_turn = after_turn
         self.written = 0
         self.dropped = 0
         """Items that were not written."""
@@ -157,7 +157,7 @@ class Background(Generic[Batch]):
         if thread is None:
             self.flush()
         else:
-            thread.join(PATIENCE)
+            thread.join(CLOSE_WAIT)
         ends = thread is None or not thread.is_alive()
         with self._lock:
             left = self._many + self._under_way
@@ -181,9 +181,9 @@ class Background(Generic[Batch]):
     def _run(self) -> None:
         ended = False
         while not ended:
-            ended = self._ended.wait(INTERVAL)
+            ended = self._ended.wait(WRITE_INTERVAL)
             self.flush()
-            self._beside()
+            self._after_turn()
 
 
 _all: Final = WeakSet["Background[Any]"]()
@@ -203,7 +203,7 @@ def _wait_for_writers() -> None:
     """Wait until no thread writes: a child must not begin in a transaction of its parent."""
     for one in list(_all):
         lock = one.writing
-        if lock.acquire(timeout=FORK_PATIENCE):
+        if lock.acquire(timeout=FORK_WAIT):
             _forking.held.append(lock)
             if one.before_fork is not None:
                 one.before_fork()

@@ -16,10 +16,10 @@ from eventonce.log import log
 from eventonce.rules.keys import blake2b
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
-LEASE: Final = 10_000
+RESULT_LEASE: Final = 10_000
 """Milliseconds between the claim and the completion of a result's record: one call to the store."""
 
-ATTEMPTS: Final = 1_000_000
+RESULT_ATTEMPTS: Final = 1_000_000
 """A limit that is never reached: a result's record is not given up if processes end in between."""
 
 
@@ -44,7 +44,7 @@ class BriefResults:
         ]
         if not asked:
             return verdicts
-        looks = [replace(_beside(claims[place]), peek=True) for place in asked]
+        looks = [replace(_result_claim(claims[place]), peek=True) for place in asked]
         try:
             found = self._store.claim(looks, now)
         except Exception as error:  # noqa: BLE001  the first call has granted runs
@@ -72,7 +72,7 @@ class BriefResults:
         return settled
 
     def _keep(self, settlements: Sequence[Settlement], now: int | None) -> None:
-        claims = [_beside(one.claim) for one in settlements]
+        claims = [_result_claim(one.claim) for one in settlements]
         runs = self._store.claim(claims, now)
         # Without `run` the result is stored already: this settlement is a repetition.
         ended = [
@@ -91,13 +91,13 @@ def without_result(settlement: Settlement) -> Settlement:
     return replace(settlement, result=None)
 
 
-def _beside(claim: Claim) -> Claim:
+def _result_claim(claim: Claim) -> Claim:
     return replace(
         claim,
         key=result_key(claim.key),
-        lease=LEASE,
+        lease=RESULT_LEASE,
         remember=claim.keep_result or 0,
-        attempts=ATTEMPTS,
+        attempts=RESULT_ATTEMPTS,
         sliding=False,
         unchanged_within=0,
         redrive=False,

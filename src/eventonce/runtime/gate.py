@@ -23,21 +23,21 @@ from eventonce.core.plan import Run
 from eventonce.core.ports import Store, StoreMeter
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.log import log
-from eventonce.runtime.lane import MOST, Lane
+from eventonce.runtime.lane import MOST_ITEMS, Lane
 from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
 
 SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
 """Seconds between tries to settle while the store is away: the effect has happened, so a retry is
 worth a wait, but the transport's own deadline must not pass meanwhile."""
 
-SHARE: Final = 3
+RENEWALS: Final = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it ends."""
 
 SETTLE_INTERVAL: Final = 1.0
 """Seconds after which a finished run is settled although others of its batch still run. So a crash
 costs at most a second's work, and a quick batch is still settled in one call."""
 
-IDLE: Final = 60.0
+TIMER_IDLE: Final = 60.0
 """Seconds that the timer sleeps at the most; its thread ends if it then has no runs to look at."""
 
 
@@ -86,9 +86,9 @@ class Gate:
         """The keys that run in this process: the tokens of their runs, by the nonces of the claims.
         A key has two runs where the first outlived its lease. The keys of one call share a mapping,
         which is never changed."""
-        self._beside: dict[tuple[bytes, int], None] = {}
+        self._busy_here: dict[tuple[bytes, int], None] = {}
         """Claims, by key and nonce, that were `busy` while their key ran in this process; a hint,
-        with at most `MOST` entries."""
+        with at most `MOST_ITEMS` entries."""
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self._next_look = inf
         self._timer: threading.Thread | None = None
@@ -126,7 +126,7 @@ class Gate:
             if run.claim.lease < shortest and run.token and not run.plan.covered:
                 shortest = run.claim.lease
         if shortest < inf:
-            hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / SHARE
+            hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / RENEWALS
         if hold.shared:
             hold.look = min(hold.look, now + SETTLE_INTERVAL)
         # Without the lock, because `add` is atomic; the timer looks at a copy.
@@ -170,11 +170,11 @@ class Gate:
             self._waiters.setdefault(key, []).append(wake)
             return True
 
-    def ran_beside(self, claims: Sequence[Claim]) -> bool:
+    def was_busy_here(self, claims: Sequence[Claim]) -> bool:
         """Whether one of these keys ran in this process when it was last claimed; True once."""
         asked = [(claim.key, claim.nonce) for claim in claims]
         with self._lock:
-            return bool([one for one in asked if self._beside.pop(one, self) is None])
+            return bool([one for one in asked if self._busy_here.pop(one, self) is None])
 
     def unsettled(self, hold: Hold) -> None:
         """Wait for the runs that the timer is settling now, and take the others back from it. After
@@ -214,7 +214,7 @@ class Gate:
     def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Claim in the store, and note the granted runs before any caller gets its answer."""
         running = self._running
-        beside = {claim.key for claim in claims if claim.key in running} if running else ()
+        here = {claim.key for claim in claims if claim.key in running} if running else ()
         meter = self.meter
         if meter is None:
             verdicts = self.store.claim(claims)
@@ -230,10 +230,10 @@ class Gate:
                         nonce, token = claim.nonce, verdict.token
                         runs = {nonce: token}
                     running[key] = {**running[key], **runs} if key in running else runs
-                elif verdict.kind == "busy" and key in beside:
-                    self._beside[key, claim.nonce] = None
-                    if len(self._beside) > MOST:
-                        del self._beside[next(iter(self._beside))]
+                elif verdict.kind == "busy" and key in here:
+                    self._busy_here[key, claim.nonce] = None
+                    if len(self._busy_here) > MOST_ITEMS:
+                        del self._busy_here[next(iter(self._busy_here))]
         return verdicts
 
     def _tell(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
@@ -318,7 +318,7 @@ class Gate:
         # With `inf`, a batch that comes during this look waits for the lock and wakes the timer.
         self._next_look = inf
         looks = [hold.look for hold in list(self._holds)]
-        self._next_look = min([*looks, now + IDLE])
+        self._next_look = min([*looks, now + TIMER_IDLE])
         called = self._wake.wait(self._next_look - now)
         if not called and self._timer is own:
             # As above, until the timer has looked.
@@ -400,7 +400,7 @@ def _due(run: Run) -> float:
     if run.plan.covered or not run.token or run.lost or is_overdue(run, run.renewed):
         return inf
     # A claim of another run cuts a longer lease down to `LONGEST_LEASE`.
-    return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / SHARE
+    return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / RENEWALS
 
 
 def _renewal(run: Run, now: float) -> Claim:

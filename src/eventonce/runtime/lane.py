@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Error = TypeVar("Error", bound=BaseException)
 
-MOST: Final = 1000
+MOST_ITEMS: Final = 1000
 """The most items of one call, unless one caller alone asks for more."""
 
 LONGEST_CALL: Final = 60.0
@@ -195,7 +195,7 @@ class Lane(Generic[Item, Answer]):
         left: deque[_Entry[Item, Answer]] = deque()
         for entry in self._waiting:
             own = {key(item) for item in entry.items}
-            if entry.apart or size + len(entry.items) > MOST or not keys.isdisjoint(own):
+            if entry.apart or size + len(entry.items) > MOST_ITEMS or not keys.isdisjoint(own):
                 left.append(entry)
                 continue
             keys |= own

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Final
 
-AT_ONCE: Final = 32
+DRAWN_TOGETHER: Final = 32
 """Nonces that are drawn together: Python releases its lock while it asks the system, and in a
 receiver each draw costs a system call and a change of threads."""
 
-FRESH: Final = 10_000_000
+NONCE_LIFE: Final = 10_000_000
 """Nanoseconds for which drawn nonces are used. Processes that are restored from one snapshot have
 the same nonces in memory; the clock shows that these are old."""
 
@@ -29,7 +29,7 @@ class Nonces:
     def new(self) -> int:
         """Return a nonce that no other batch has; safe in many threads."""
         now = self._clock()
-        if not self._drawn <= now < self._drawn + FRESH:
+        if not self._drawn <= now < self._drawn + NONCE_LIFE:
             self._draw(now)
         while True:
             try:
@@ -53,7 +53,7 @@ class Nonces:
 
 
 # Lambda takes snapshots by itself (SnapStart), and has one event at a time.
-_here: Final = Nonces(1 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else AT_ONCE)
+_here: Final = Nonces(1 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else DRAWN_TOGETHER)
 new_nonce: Final = _here.new
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

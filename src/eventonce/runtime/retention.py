@@ -13,7 +13,7 @@ from eventonce.core.ports import StoreAdmin
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration, duration_text
-from eventonce.runtime.beside import PATIENCE, Beside
+from eventonce.runtime.background_task import EXIT_WAIT, BackgroundTask
 
 LOOK_INTERVAL: Final = 3_600.0
 """Seconds between two looks of a process for old dead letters."""
@@ -21,8 +21,8 @@ LOOK_INTERVAL: Final = 3_600.0
 SWEEP_INTERVAL: Final = 60.0
 """Seconds between two sweeps."""
 
-FEWEST: Final = 10_000
-MOST: Final = 1_000_000
+FEWEST_SWEPT: Final = 10_000
+MOST_SWEPT: Final = 1_000_000
 """The fewest and the most records of one sweep: PostgreSQL takes a millisecond for a thousand."""
 
 LETTERS_AT_ONCE: Final = 100
@@ -81,7 +81,7 @@ def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
     finally:
         ended.set()
         if thread.ident is not None:
-            thread.join(PATIENCE)
+            thread.join(EXIT_WAIT)
 
 
 class Sweeps:
@@ -90,7 +90,7 @@ class Sweeps:
     def __init__(self, admin: StoreAdmin) -> None:
         self._admin = admin
         self._refused = Outage()
-        self.limit = FEWEST
+        self.limit = FEWEST_SWEPT
         """Records that the next sweep looks at."""
 
     def sweep(self) -> None:
@@ -105,7 +105,7 @@ class Sweeps:
             return
         self._refused.ended()
         many = dropped * 10 > self.limit
-        self.limit = min(MOST, self.limit * 2) if many else max(FEWEST, self.limit // 2)
+        self.limit = min(MOST_SWEPT, self.limit * 2) if many else max(FEWEST_SWEPT, self.limit // 2)
 
 
 class Retention:
@@ -124,8 +124,8 @@ class Retention:
         self.told: Callable[[int], None] = lambda _: None
         """Called with the number of dropped dead letters, to count them."""
         self._due = -inf
-        self._beside = Beside("retention", self.look, at_exit=False)
-        self.wait = self._beside.wait
+        self._task = BackgroundTask("retention", self.look, at_exit=False)
+        self.wait = self._task.wait
 
     def look_if_due(self) -> None:
         """Start a look, if the last one is an hour ago."""
@@ -133,7 +133,7 @@ class Retention:
         if now < self._due:
             return
         self._due = now + LOOK_INTERVAL
-        self._beside.begin()
+        self._task.begin()
 
     def look(self) -> int:
         """Drop the dead letters that are too old; return how many there were. A store that is away

@@ -18,7 +18,7 @@ from eventonce.core.ports import LetterSink, Observer, Store, StoreNames, Transa
 from eventonce.core.routing import Route, Routes
 from eventonce.errors import ConfigError
 from eventonce.log import log
-from eventonce.runtime.beside import Beside, keep_name
+from eventonce.runtime.background_task import BackgroundTask, keep_name
 from eventonce.runtime.brief_results import BriefResults
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
 from eventonce.runtime.inline import Inline
@@ -76,7 +76,7 @@ class Runtime:
         """Whether the store has yet to be told the consumer's name."""
         # The end of a program waits for it: many a program has one batch, and closes nothing.
         work = partial(keep_name, cast("StoreNames", store), name)
-        self._naming = Beside("names", work, at_exit=True)
+        self._naming = BackgroundTask("names", work, at_exit=True)
         self._closing: list[Callable[[], None]] = []
 
     def keep_brief_results(self) -> None:

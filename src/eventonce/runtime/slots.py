@@ -15,20 +15,20 @@ from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
 
-QUICK: Final = 0.001
+ALONE_FOR: Final = 0.001
 """Seconds for which one thread alone does all the work. While it makes no progress for longer, the
 number of threads is doubled again and again: slow handlers soon run side by side, and quick
 handlers, which cost less than the wake-up of a thread, have few threads."""
 
-FEW: Final = 4
+FEW_BEGUN: Final = 4
 """Fewer handlers than this begun between two looks: the handlers are slow."""
 
-SELDOM: Final = 4
-"""The longest pause between two looks while handlers are quick, in units of `QUICK`."""
-LOOKS: Final = 25
+LONGEST_PAUSE: Final = 4
+"""The longest pause between two looks while handlers are quick, in units of `ALONE_FOR`."""
+IDLE_LOOKS: Final = 25
 """Looks that find nothing to do before the watcher sleeps."""
 
-CALLS: Final = 3
+CALL_THREADS: Final = 3
 """Threads beside the slots: they claim, settle and keep dead letters while all slots are taken."""
 
 
@@ -180,7 +180,7 @@ class Slots(Generic[Item]):
                 self._watched()
                 return
             awake = len(self._threads) - self._idle + self._called
-            if not awake or time.monotonic() - self._moved > QUICK:
+            if not awake or time.monotonic() - self._moved > ALONE_FOR:
                 self._call(1)
             if awake or len(self._waiting) + len(self._calls) > 1:
                 self._watched()
@@ -194,7 +194,7 @@ class Slots(Generic[Item]):
         if awake > 0:
             self._called += awake
             self._some.notify(awake)
-        most = self._most + CALLS
+        most = self._most + CALL_THREADS
         for _ in range(min(many - max(0, awake), most - len(self._threads))):
             self._start()
 
@@ -226,7 +226,7 @@ class Slots(Generic[Item]):
                 if self._waiting and self._running < self._most:
                     self._running += 1
                     return self._one_by_one
-                if self._closed or len(self._threads) > self._most + CALLS:
+                if self._closed or len(self._threads) > self._most + CALL_THREADS:
                     self._threads.discard(threading.current_thread())
                     return None
                 self._idle += 1
@@ -264,7 +264,7 @@ class Slots(Generic[Item]):
             self._watch.notify()
 
     def _look_on(self) -> None:
-        looks, pause, taken = 0, QUICK, -1
+        looks, pause, taken = 0, ALONE_FOR, -1
         while True:
             with self._lock:
                 self._bring_due()
@@ -273,14 +273,14 @@ class Slots(Generic[Item]):
                     if not self._rests(looks):
                         return
                     # After a sleep: the wake-up means new work, so look again soon.
-                    soon = looks > LOOKS
+                    soon = looks > IDLE_LOOKS
                     looks = 0 if soon else looks
                 else:
-                    looks, soon = 0, self._taken - taken < FEW
+                    looks, soon = 0, self._taken - taken < FEW_BEGUN
                     if soon and taken >= 0:
                         with suppress(RuntimeError):
                             self._call_more()
-                pause = QUICK if soon else min(pause * 2, QUICK * SELDOM)
+                pause = ALONE_FOR if soon else min(pause * 2, ALONE_FOR * LONGEST_PAUSE)
                 taken = self._taken
             self._ending.acquire(timeout=pause)
 
@@ -290,7 +290,7 @@ class Slots(Generic[Item]):
         if self._closed and not self._later:
             self._watcher = None
             return False
-        if self._closed or looks > LOOKS:
+        if self._closed or looks > IDLE_LOOKS:
             self._sleeps = True
             left = self._later[0][0] - time.monotonic() if self._later else None
             # 60 s at the most: a wait for a run may be infinite, which `wait` does not accept.

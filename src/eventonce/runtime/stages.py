@@ -22,7 +22,7 @@ from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import as_failure, invoke
-from eventonce.runtime.lane import MOST, copied
+from eventonce.runtime.lane import MOST_ITEMS, copied
 from eventonce.runtime.occupancy import STEP
 from eventonce.runtime.slots import Later, Slots
 from eventonce.runtime.visit import CopyWait, Visit
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 CANCELLED: Final = "cancelled before the handler had finished"
-NO_THREAD: Final = "the handler did not begin, because no thread could be started"
+NO_HANDLER_THREAD: Final = "the handler did not begin, because no thread could be started"
 
 
 class Starter(Protocol):
@@ -334,7 +334,7 @@ class Stages:
             own = [claim.key for claim in _claims(ticket)]
             if not first.keys().isdisjoint(own):
                 _hold_back(ticket, next(first[key] for key in own if key in first))
-            elif len(first) < MOST:
+            elif len(first) < MOST_ITEMS:
                 first.update(dict.fromkeys(own, ticket))
                 together.append(ticket)
             else:
@@ -397,7 +397,7 @@ class Stages:
 
     def _put(self, plain: Sequence[tuple[Ticket, Run]], *, nested: bool = False) -> None:
         for ticket, run in self._slots.put(plain, nested=nested):
-            finish(run, error=InterruptedError(NO_THREAD))
+            finish(run, error=InterruptedError(NO_HANDLER_THREAD))
             self._returned(ticket, run)
         if self._cancelled:
             # These came after the others were freed, and would wait for a handler that runs.

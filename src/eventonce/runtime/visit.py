@@ -113,7 +113,7 @@ class Visit(Batch):
         left = max(0.0, self._copy_wait.here - waited)
         if sum(gate.when_ended(key, wake) for key in keys):
             return left
-        if gate.ran_beside(wanted.claims):
+        if gate.was_busy_here(wanted.claims):
             return min(AT_ONCE, left)
         pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
         return min(pause, max(0.0, self._copy_wait.elsewhere - waited))

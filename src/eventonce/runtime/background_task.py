@@ -11,7 +11,7 @@ from typing import Final
 from eventonce.core.ports import StoreNames
 from eventonce.log import log
 
-PATIENCE: Final = 2.0
+EXIT_WAIT: Final = 2.0
 """Seconds that the end of a process, or of an invocation, waits for this work; the rest is done
 later."""
 
@@ -23,11 +23,11 @@ LONGEST_NAME: Final = 256
 """The most characters of a name that is kept."""
 
 
-class Beside:
+class BackgroundTask:
     """Work in a thread of its own; the batch that starts it does not wait for it."""
 
     def __init__(self, name: str, work: Callable[[], object], *, at_exit: bool) -> None:
-        """`at_exit`: whether the end of the program waits for the work, for `PATIENCE` at most."""
+        """`at_exit`: whether the end of the program waits for the work, for `EXIT_WAIT` at most."""
         self._name = name
         self._work = work
         self._at_exit = at_exit
@@ -51,7 +51,7 @@ class Beside:
         longer goes on while the process lives."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(PATIENCE)
+            thread.join(EXIT_WAIT)
 
     def _run(self) -> None:
         try:
