@@ -35,15 +35,15 @@ MEASURED = 100
 """The timed batches of a hundred at each size of the table."""
 
 START = 1_777_886_127
-A_SECOND = 1_000
-"""Events a second in the filled table: the first three bytes of a key are the second."""
+A_HUNDREDTH = 10
+"""Events in a hundredth of a second, which the first four bytes of a key count."""
 
 FILL = """
 INSERT INTO eventonce.records (token, expires, done, key, by)
 SELECT
     1777886127000000 + n, 2000000000000, true,
-    substring(int4send({start} + n / {a_second}) FROM 2)
-    || substring(sha256(int4send(n)) FROM 4 FOR 13),
+    substring(int8send({start} * 100::bigint + n / {a_hundredth}) FROM 5)
+    || substring(sha256(int4send(n)) FROM 4 FOR 12),
     substring(sha256(int4send(n)) FROM 20 FOR 4)
 FROM generate_series({first}, {last}) AS n
 """
@@ -179,12 +179,11 @@ def _growth(cluster: Cluster) -> Iterator[Figure]:
     chance = random.Random(7)
     filled, speeds = 0, []
     for size in SIZES:
-        fill = FILL.format(start=START, a_second=A_SECOND, first=filled, last=size - 1)
+        fill = FILL.format(start=START, a_hundredth=A_HUNDREDTH, first=filled, last=size - 1)
         cluster.execute(fill, "VACUUM ANALYZE eventonce.records", "CHECKPOINT")
-        second = (START + size // A_SECOND) % 2**24
         new, copies = Timed(), Timed()
         for number in range(MEASURED):
-            claims = _claims(second + number * 100 // A_SECOND, chance)
+            claims = _claims(size + number * 100, chance)
             new.take(partial(_complete, store, claims), 100)
             copies.take(partial(store.claim, claims), 100)
         filled = size + MEASURED * 100
@@ -198,16 +197,17 @@ def _growth(cluster: Cluster) -> Iterator[Figure]:
     yield Figure("on the server's disk, a completed fact", (stats.bytes or 0) / filled, "bytes")
 
 
-def _claims(second: int, chance: random.Random) -> list[Claim]:
-    """Return new facts with keys as `rules` makes them: the second, then a digest."""
+def _claims(first: int, chance: random.Random) -> list[Claim]:
+    """Return new facts with keys as `rules` makes them: hundredths of a second, then a digest."""
     nonce = chance.getrandbits(52) | 1
+    times = [(START * 100 + number // A_HUNDREDTH) % 2**32 for number in range(first, first + 100)]
     return [
         Claim(
-            second.to_bytes(3, "big") + chance.randbytes(13),
+            time.to_bytes(4, "big") + chance.randbytes(12),
             *(nonce, 60_000, 864_000_000, 5),
             by=chance.randbytes(4),
         )
-        for _ in range(100)
+        for time in times
     ]
 
 

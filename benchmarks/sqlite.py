@@ -31,6 +31,9 @@ MEASURED = 300
 """The timed batches: a few times those between two checkpoints; fewer in a small store."""
 
 EVENTS_A_SECOND = 1_000
+LATE = 100
+"""The most hundredths of a second between the time of an event and its arrival; the other events of
+this time come in between, in no order."""
 SCATTERED = min(LARGE, 3_000_000)
 BURST = min(LARGE, 100_000)
 """The events of each rate: five seconds of the highest."""
@@ -44,14 +47,23 @@ REMEMBER = 10 * 86_400_000
 
 
 def _batch(
-    number: int, chance: random.Random, size: int = BATCH, rate: int = EVENTS_A_SECOND
+    number: int,
+    chance: random.Random,
+    size: int = BATCH,
+    rate: int = EVENTS_A_SECOND,
+    late: int = LATE,
 ) -> list[Claim]:
-    """Return new facts with keys as `rules` makes them: the second, then a digest."""
-    second = ((START + number * size // rate) % 2**24).to_bytes(3, "big")
+    """Return new facts with keys as `rules` makes them: the hundredth of a second, then a digest.
+    Each event comes up to `late` hundredths after its time."""
     nonce = chance.getrandbits(52) | 1
+    first = START * 100 + number * size * 100 // rate
+    times = (
+        ((first + each * 100 // rate - chance.randrange(late + 1)) % 2**32).to_bytes(4, "big")
+        for each in range(size)
+    )
     return [
-        Claim(second + chance.randbytes(13), nonce, LEASE, REMEMBER, 5, by=chance.randbytes(4))
-        for _ in range(size)
+        Claim(time + chance.randbytes(12), nonce, LEASE, REMEMBER, 5, by=chance.randbytes(4))
+        for time in times
     ]
 
 
@@ -145,9 +157,15 @@ def run() -> Iterator[Figure]:
 
 
 def _run_bursts() -> Iterator[Figure]:
-    """Yield figures at higher rates: keys of one second are random, so more of them touch more
-    pages."""
-    for size, rate in ((100, 1_000), (100, 20_000), (1_600, 20_000)):
+    """Yield figures at other rates, with events that come in the order of their times, and with
+    events that do not: then their keys are spread over more pages."""
+    for size, rate, late in (
+        (100, 1_000, 0),
+        (100, 1_000, LATE),
+        (100, 20_000, 0),
+        (100, 20_000, LATE),
+        (1_600, 20_000, LATE),
+    ):
         chance = random.Random(7)
         took = units = 0.0
         with (
@@ -155,9 +173,10 @@ def _run_bursts() -> Iterator[Figure]:
             closing(SQLiteStore(Path(folder, "b.db"))) as store,
         ):
             for number in range(BURST // size):
-                took += sum(_process(store, _batch(number, chance, size, rate), START * 1000))
+                took += sum(_process(store, _batch(number, chance, size, rate, late), START * 1000))
                 units += json_loads(size) * size
-        name = f"batches of {size:,}, {rate:,} events a second: both"
+        order = "late" if late else "in order"
+        name = f"batches of {size:,}, {rate:,} events a second, {order}: both"
         yield Figure(name, took / units, "json.loads")
 
 

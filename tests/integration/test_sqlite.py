@@ -178,8 +178,10 @@ def test_a_completed_fact_takes_no_more_than_eighty_bytes(path: Path) -> None:
     chance = random.Random(1)
     with closing(SQLiteStore(path)) as sqlite:
         for second in range(50):
-            prefix = (NOW // 1000 + second).to_bytes(8, "big")[-3:]
-            complete(sqlite, [fact(prefix + chance.randbytes(13)) for _ in range(1000)])
+            # Keys as `rules` makes them: hundredths of a second, then a digest.
+            times = [(NOW // 10 + second * 100 + number // 10) for number in range(1000)]
+            keys = [(at % 2**32).to_bytes(4, "big") + chance.randbytes(12) for at in times]
+            complete(sqlite, [fact(key) for key in keys])
     assert path.stat().st_size / 50_000 <= 80
 
 
@@ -250,7 +252,7 @@ def test_what_expired_is_dropped_by_the_claims_that_follow(path: Path, timed: bo
     most = 0
     with closing(SQLiteStore(path)) as sqlite:
         for second in range(60):
-            prefix = second.to_bytes(3, "big") if timed else b""
+            prefix = (100 * second).to_bytes(4, "big") if timed else b""
             keys = [prefix + chance.randbytes(16 - len(prefix)) for _ in range(500)]
             complete(sqlite, [fact(key, remember=1_000) for key in keys], NOW + second * 1_000)
             most = max(most, sqlite.stats().records)

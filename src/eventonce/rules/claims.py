@@ -68,8 +68,12 @@ because some sources send the id of an entity as `id`, and the source, within wh
 CloudEvent is unique. `run` has no parts: no delivery is a copy of another."""
 
 _WHOLE: Final = 16
-_AFTER_TIME: Final = 13
+_AFTER_TIME: Final = 12
 """Bytes of the digest: of a key that is only a digest, and of a key that begins with a time."""
+
+_TIME_UNIT: Final = 10
+"""Milliseconds: the time at the start of a key counts hundredths of a second, in four bytes. It
+starts anew after 497 days; then keys of another time stand between, and nothing else changes."""
 
 Hashes = Callable[..., Callable[[], blake2b]]
 Claimer = Callable[[Event, int], Claim]
@@ -305,7 +309,7 @@ def _by_parts(key: Key, fresh: Hashes, keyring: Keyring) -> Claimer:
             at = at_of(values)
         if prefixed and at is not None:
             # Copies have the same time, and keys of one moment are neighbours in a B-tree.
-            start, hash_ = (at // 1000 & 0xFFFFFF).to_bytes(3), after_time()
+            start, hash_ = (at // _TIME_UNIT & 0xFFFFFFFF).to_bytes(4), after_time()
         else:
             start, hash_ = b"", whole()
             if sparse:
