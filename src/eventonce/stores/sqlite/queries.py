@@ -25,8 +25,10 @@ from eventonce.core.ledger import Record
 from eventonce.stores.sqlite.codec import DONE, held, lives_until, pack, unpack
 from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
-ROWS: Final = (256, 64, 16, 4, 1)
-"""Rows in one statement: more are not faster, and few sizes need few prepared statements."""
+ROWS: Final = (256, 64, 16, *range(8, 0, -1))
+"""Rows in one statement: more are not faster, and few sizes need few prepared statements. Up to
+eight every size has its own, because a statement costs as much as some rows, and requests with one
+event each come a few at a time."""
 
 _key: Final = attrgetter("key")
 _claimed_key: Final = attrgetter("claim.key")
