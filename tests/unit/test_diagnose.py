@@ -231,6 +231,23 @@ def test_a_field_that_no_rule_can_name_is_left_out_of_a_proposed_rule() -> None:
     assert tomllib.loads(text)["rule"][0]["ignore"] == ["detail.sent"]
 
 
+@pytest.mark.parametrize(
+    ("under_new_ids", "wrong", "said"),
+    [
+        (29, 0, ["Not enough yet"]),
+        (30, 1, ["Not proved"]),
+        (29, 1, ["Not enough yet", "Not proved"]),
+    ],
+)
+def test_a_rule_in_a_comment_says_which_proof_it_lacks(
+    under_new_ids: int, wrong: int, said: list[str]
+) -> None:
+    counts = (90, 40, under_new_ids, wrong)
+    text = toml([Proposal("s", ("s",), ("t",), ("detail.id",), (), *counts, False)])
+    assert [words for words in ("Not enough yet", "Not proved") if words in text] == said
+    assert not tomllib.loads(text)
+
+
 def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--source", "unknown", "--events", "4000", "-o", capture)

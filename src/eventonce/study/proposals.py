@@ -120,8 +120,12 @@ under another transport id.
     ]
     if proposal.enough:
         return "\n".join([*evidence, *rule])
-    note = f"# Not enough yet: {ENOUGH} copies under another transport id are needed."
-    return "\n".join([note, *evidence, *(f"# {line}" for line in rule)])
+    notes = []
+    if proposal.under_new_ids < ENOUGH:
+        notes.append(f"# Not enough yet: {ENOUGH} copies under another transport id are needed.")
+    if proposal.wrong:
+        notes.append("# Not proved: no drop may differ outside of what a publication writes.")
+    return "\n".join([*notes, *evidence, *(f"# {line}" for line in rule)])
 
 
 def _listed(texts: Iterable[str]) -> str:
