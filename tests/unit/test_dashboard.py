@@ -638,6 +638,26 @@ def test_the_sentence_about_health_names_the_worst_first(seen: Seen, said: str, 
     assert found.harm == harm
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"live": True, "draining": True, "overdue": 2}, "The worker is ending."),
+        ({"live": False, "overdue": 2}, "The worker has failed; its log says why."),
+        (
+            {"live": True, "overdue": 1},
+            "1 handler has run for longer than the timeout of the rule.",
+        ),
+        ({"live": True, "overdue": 2}, "2 handlers have run for longer than the timeout"),
+    ],
+)
+def test_the_health_names_the_fault_of_the_worker_beside_it(
+    state: dict[str, Any], said: str
+) -> None:
+    app = dashboard(Resources(MemoryStore, state=lambda: state))
+    found = asyncio.run(app.state.context.snapshots.latest())
+    assert said in _text(found.health)
+
+
 def _text(found: Health) -> str:
     text = re.sub("<[^>]*>", "", lead(found.sentence))
     return text.replace("\u00a0", " ").replace("\u202f", " ")
@@ -662,6 +682,8 @@ def test_the_health_counts_an_event_that_was_given_up_once_however_many_copies_c
 
     said = "2 events were given up in the last 10 minutes. 2 dead letters wait."
     assert _text(asyncio.run(look())) == said
+    (page,) = asyncio.run(asked(app, "/"))
+    assert "kept for a redrive, and the later copies of these" in page.text, "it counts 4"
 
 
 def test_every_status_belongs_to_a_group_that_is_shown() -> None:

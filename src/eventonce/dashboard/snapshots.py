@@ -21,6 +21,7 @@ from eventonce.dashboard.resources import Resources
 from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 from eventonce.history.workers import Worker, read_workers
+from eventonce.markup import counted
 
 SNAPSHOT_INTERVAL: Final = 1.0
 """Seconds between two snapshots while a live page is open; otherwise none are taken."""
@@ -311,6 +312,9 @@ class Snapshots:
             return "The worker is ending."
         if not state.get("live", True):
             return "The worker has failed; its log says why."
-        if state.get("overdue"):
-            return f"{state['overdue']} handlers run longer than their lease."
+        overdue = state.get("overdue", 0)
+        if overdue:
+            have = "has" if overdue == 1 else "have"
+            many = counted(overdue, "handler")
+            return f"{many} {have} run for longer than the timeout of the rule."
         return ""

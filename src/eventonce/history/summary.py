@@ -15,7 +15,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "ran": "A handler ran, and its effect is settled.",
     "copies": "Dropped: the same event, or a newer version, has taken effect.",
     "not settled": "The run failed or was busy; the event must come again.",
-    "dead letters": "Given up, and kept for a redrive.",
+    "dead letters": "Given up and kept for a redrive, and the later copies of these.",
     "ignored": "Acknowledged: no handler takes this type.",
 }
 """The groups of statuses, with their meanings."""
