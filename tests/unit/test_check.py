@@ -314,6 +314,7 @@ def test_a_history_without_a_store_is_a_warning(check: Run, text: str) -> None:
     found = check(f"[history]\n{text}")
     assert found.code == 0
     assert 'history: nothing is kept without a store or a dashboard; write store = "' in found.err
+    assert "would not start" not in found.err, "they start, and keep nothing"
 
 
 def test_passwords_that_a_service_is_not_asked_for_are_passwords(check: Run) -> None:

@@ -73,9 +73,12 @@ NOT_KEPT: Final = (
 )
 
 
+NOT_HERE: Final = ". Commands that use it would not start here"
+"""The end of a warning about a fault of this machine: the consumer may run on another."""
+
+
 def warnings_of(config: Config) -> Iterator[str]:
-    """Yield the faults that depend on the machine: the commands would not start on this one, but
-    the consumer may run on another."""
+    """Yield the faults that depend on the machine, and limits of a history that is not kept."""
     from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
 
     written = {name: getattr(config, name) for name in FILES}
@@ -90,7 +93,7 @@ def warnings_of(config: Config) -> Iterator[str]:
         try:
             check()
         except ConfigError as error:
-            yield f"{place}{error}"
+            yield f"{place}{error}{NOT_HERE}"
     bare = config.history != HistoryTable() and not config.history.store
     if bare and config.dashboard.listen == "":
         yield f"history: {NOT_KEPT}"

@@ -156,7 +156,7 @@ def check(
         for it in unknown_patterns(file, handler)
     ]
     warnings += unread_patterns(handler)
-    warnings += [f"{it}. Commands that use it would not start here" for it in warnings_of(file)]
+    warnings += warnings_of(file)
     for warning in warnings:
         notice(f"warning: {config}: {warning}")
     rules = file.ruleset(name or "")
