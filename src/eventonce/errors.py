@@ -22,6 +22,11 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError
     return ConfigError(f"{path} cannot be read: {why}")
 
 
+def install_hint(extra: str) -> str:
+    """Return the commands that install an extra: from the package index, and in a clone."""
+    return f'pip install "eventonce[{extra}]", or in a clone: pip install ".[{extra}]"'
+
+
 class EnvelopeError(EventonceError):
     """The bytes are not an event, or the key is incomplete."""
 

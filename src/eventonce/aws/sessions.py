@@ -14,7 +14,7 @@ import msgspec
 
 from eventonce.aws import errors
 from eventonce.core.masking import masked, split
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EventonceError, install_hint
 
 CONNECT_TIMEOUT: Final = 3.0
 """Seconds for a connection: if it takes longer, the network is at fault."""
@@ -90,7 +90,7 @@ def connected(
         from eventonce.aws.models import Models  # noqa: PLC0415  needs botocore
     except ModuleNotFoundError as error:
         extra = "dynamodb" if service == "dynamodb" else "sqs"
-        raise ConfigError(f'AWS needs: pip install "eventonce[{extra}]"') from error
+        raise ConfigError(f"AWS needs: {install_hint(extra)}") from error
     config = Config(
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,

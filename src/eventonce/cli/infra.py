@@ -24,7 +24,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import echo_json, notice, table
 from eventonce.config import Config, load
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 from eventonce.infra import iam, template
 from eventonce.infra.targets import ANY, Place
 from eventonce.infra.template import Role
@@ -298,7 +298,7 @@ def _stack() -> ModuleType:
     try:
         return import_module("eventonce.infra.stack")
     except ModuleNotFoundError as error:
-        raise ConfigError('infra apply needs: pip install "eventonce[sqs]"') from error
+        raise ConfigError(f"infra apply needs: {install_hint('sqs')}") from error
 
 
 def _indented(document: Any) -> str:

@@ -4,13 +4,13 @@ The server renders the pages. htmx, its SSE extension and uPlot keep them live; 
 `static`, so that no network and no build is needed.
 """
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 
 try:
     import starlette as starlette
     import uvicorn as uvicorn
 except ModuleNotFoundError as error:
-    raise ConfigError('dashboard needs: pip install "eventonce[dashboard]"') from error
+    raise ConfigError(f"dashboard needs: {install_hint('dashboard')}") from error
 
 from eventonce.dashboard.app import dashboard
 from eventonce.dashboard.resources import Resources

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from eventonce.consumer import Consumer
+from eventonce.errors import install_hint
 from eventonce.http_report import JSON, Answer
 from eventonce.metrics import names
 from eventonce.metrics.gauges import Gauges
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = "prometheus_client"
 
-MISSING: Final = 'there are no metrics; to have them: pip install "eventonce[metrics]"'
+MISSING: Final = f"there are no metrics; to have them: {install_hint('metrics')}"
 OFF: Final = "there are no metrics: the settings have metrics = false"
 
 Scrape = Callable[[], Answer]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventonce.consumer import Consumer
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -35,6 +35,6 @@ def instrument(
         from eventonce.otel.metrics import report_metrics  # noqa: PLC0415  an extra
         from eventonce.otel.traces import Tracing  # noqa: PLC0415  as above
     except ModuleNotFoundError as error:
-        raise ConfigError(f'instrument: {error}: pip install "eventonce[otel]"') from error
+        raise ConfigError(f"instrument: {error}: {install_hint('otel')}") from error
     consumer.runtime.tracer = Tracing(consumer.name, channel, tracer_provider)
     report_metrics(consumer, channel, meter_provider)

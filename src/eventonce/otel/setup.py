@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from eventonce.consumer import Consumer
+from eventonce.errors import install_hint
 from eventonce.log import log
 from eventonce.otel import instrument
 
@@ -30,7 +31,7 @@ SWITCHES: Final = (
 )
 """Any of these variables asks for an export."""
 
-MISSING: Final = '%s is set, but nothing is exported: pip install "eventonce[otel]"'
+MISSING: Final = f"%s is set, but nothing is exported: {install_hint('otel')}"
 
 NO_EXPORTER: Final = (
     "%s: no exporter %r of %s is installed, so they are not exported; install its package, or use "

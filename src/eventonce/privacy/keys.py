@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.core.masking import split
-from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable, install_hint
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -43,7 +43,7 @@ def cipher(key: bytes) -> Any:
         # Imported here: an extra, and slow to import.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ConfigError('sealing_keys need: pip install "eventonce[privacy]"') from error
+        raise ConfigError(f"sealing_keys need: {install_hint('privacy')}") from error
     return AESGCM(key)
 
 

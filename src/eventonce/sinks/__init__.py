@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from eventonce.core.masking import masked, scheme_of
 from eventonce.core.plan import Handler
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EventonceError, install_hint
 
 if TYPE_CHECKING:
     from eventonce.sinks.eventbridge import EventBus
@@ -120,7 +120,7 @@ def _kind_of(sink: Sink) -> tuple[Kind, dict[str, Any]]:
 
 def _made(kind: Kind, to: str, given: Mapping[str, Any]) -> Handler:
     if extra := _missing(kind):
-        raise ConfigError(f'{kind.name} needs: pip install "eventonce[{extra}]"')
+        raise ConfigError(f"{kind.name} needs: {install_hint(extra)}")
     module = importlib.import_module(f"eventonce.sinks.{kind.module}")
     handler: Handler = getattr(module, kind.name)(to, **given)
     return handler

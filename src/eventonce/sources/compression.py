@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, Literal, cast
 
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EventonceError, install_hint
 
 PIECE_BYTES: Final = 2_000_000
 """The most bytes of one piece: about two thousand events, enough to make a transaction cheap, few
@@ -130,5 +130,5 @@ def _zstd() -> Any:
         try:
             from compression import zstd  # type: ignore[import-not-found,no-redef]  # noqa: PLC0415
         except ImportError:
-            raise ConfigError('zstd needs: pip install "eventonce[study]"') from None
+            raise ConfigError(f"zstd needs: {install_hint('study')}") from None
     return zstd

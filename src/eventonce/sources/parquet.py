@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 from eventonce.sources.compression import Unreadable
 
 MAGIC: Final = b"PAR1"
@@ -33,7 +33,7 @@ def duckdb() -> Any:
     try:
         import duckdb as module  # noqa: PLC0415  an extra
     except ImportError:
-        raise ConfigError('captures and Parquet need: pip install "eventonce[study]"') from None
+        raise ConfigError(f"captures and Parquet need: {install_hint('study')}") from None
     return module
 
 

@@ -6,7 +6,7 @@ import importlib
 from typing import Any, Final, NamedTuple
 
 from eventonce.core.masking import masked, scheme_of
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 
 
 class Adapter(NamedTuple):
@@ -89,7 +89,7 @@ def _found(adapter: Adapter, place: str) -> Any:
         if adapter.extra is None:
             raise
         name = place.partition(":")[2]
-        raise ConfigError(f'{name} needs: pip install "eventonce[{adapter.extra}]"') from error
+        raise ConfigError(f"{name} needs: {install_hint(adapter.extra)}") from error
 
 
 def _named(place: str) -> Any:

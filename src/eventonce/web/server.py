@@ -19,7 +19,7 @@ from math import ceil
 from typing import Any, Final
 
 from eventonce.config import Serve
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 from eventonce.web.admission import Deadlines, Limits
 from eventonce.web.authentication import check_host
 from eventonce.web.responses import (
@@ -37,7 +37,7 @@ try:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ModuleNotFoundError as error:
-    raise ConfigError('serve needs: pip install "eventonce[web]"') from error
+    raise ConfigError(f"serve needs: {install_hint('web')}") from error
 
 BACKLOG: Final = 128
 """Connections that wait to be accepted. The loop accepts that many at once before their number is

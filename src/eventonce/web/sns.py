@@ -25,7 +25,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 import msgspec
 
 from eventonce.envelope.headers import SNS_TYPE
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 from eventonce.rules.instants import instant
 from eventonce.web.admission import WARNING_INTERVAL
 
@@ -128,7 +128,7 @@ class Topics:
         try:
             import cryptography  # noqa: F401, PLC0415  an extra, needed only with topics
         except ModuleNotFoundError as error:
-            raise ConfigError('serve: sns_topics needs: pip install "eventonce[sns]"') from error
+            raise ConfigError(f"serve: sns_topics needs: {install_hint('sns')}") from error
         self._hosts = {topic.strip(): _host(topic.strip()) for topic in topics}
         self._tolerance = tolerance
         self._fetches = fetches or Fetches()

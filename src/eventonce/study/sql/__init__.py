@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, install_hint
 from eventonce.rules.rule import Rule
 from eventonce.rules.ruleset import TRANSPORT
 from eventonce.study.sql.dialects import DIALECTS, Dialect
@@ -112,5 +112,5 @@ def _sqlglot() -> Any:
     try:
         import sqlglot  # noqa: PLC0415  an extra
     except ImportError:
-        raise ConfigError('sql needs: pip install "eventonce[study]"') from None
+        raise ConfigError(f"sql needs: {install_hint('study')}") from None
     return sqlglot
