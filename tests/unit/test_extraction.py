@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -136,3 +137,10 @@ def test_of_the_usual_event_only_what_is_asked_for_is_decoded(
     assert extractor(tuple(places))(Event(b"{}", usual, id="i")) == (1, 5, "i")
     with pytest.raises(EnvelopeError, match="cannot be decoded"):
         extractor(tuple(places))(Event(b"{}", usual.replace(b"eventBody", b"body"), id="i"))
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a\x01b"])
+def test_a_name_may_have_signs_that_json_escapes(name: str) -> None:
+    places = places_for([parse_path(f"detail.{name}"), parse_path("body.c")])
+    event = Event(b"{}", json.dumps({name: "x", "eventBody": {"c": 1}}).encode())
+    assert sorted(map(str, extractor(tuple(places))(event))) == ["1", "x"]

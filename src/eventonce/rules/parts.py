@@ -4,6 +4,7 @@ expressions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -112,8 +113,8 @@ def extractor(places: Sequence[Place]) -> Extract:
     """Return a function from an event to its values at these places.
 
     Only these values are decoded if the event has the usual shape. The whole event is decoded if it
-    has another one (no `eventBody` for a path of the body, no object in the middle of a path), or
-    if one place is inside another.
+    has another one (no `eventBody` for a path of the body, no object in the middle of a path), if
+    one place is inside another, or if a name has a character that no name of a struct may have.
     """
 
     def walked(event: Event) -> Values:
@@ -127,7 +128,8 @@ def extractor(places: Sequence[Place]) -> Extract:
     ]
     around = [steps for root, steps in places if root == "envelope"]
     outside = [(root, steps[0]) for root, steps in places if root in ("event", "headers")]
-    if _overlap(inside) or _overlap(around):
+    names = "".join(step for steps in (*inside, *around) for step in steps)
+    if _overlap(inside) or _overlap(around) or _UNNAMEABLE.search(names):
         return walked
     # Without an eventBody the body is the detail itself: then decoding to the struct must fail.
     needed = "eventBody" if any(root == "body" for root, _ in places) else ""
@@ -158,6 +160,10 @@ def extractor(places: Sequence[Place]) -> Extract:
             return walked(event)
 
     return extract
+
+
+_UNNAMEABLE: Final = re.compile(r'[\\"\x00-\x1f]')
+"""The characters that msgspec refuses in the name of a field."""
 
 
 def _overlap(paths: Sequence[Steps]) -> bool:
