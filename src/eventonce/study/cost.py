@@ -23,7 +23,7 @@ STORED_PRICE: Final = 0.25
 ITEM_BYTES: Final = 221
 LINGERS: Final = 2 * 86_400_000
 """Milliseconds for which DynamoDB may keep an expired item."""
-REDIS_BYTES: Final = 121
+REDIS_BYTES: Final = 102
 POSTGRES_BYTES: Final = 195
 SQLITE_BYTES: Final = 76
 
