@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -105,20 +106,25 @@ def test_whatever_a_run_ends_with_fits(node: Node, store: RedisStore, action: Ac
     assert store.settle(settlements[:1]) == ["kept"]
 
 
+@pytest.mark.parametrize(
+    "unlike",
+    [{"status": "invalid"}, {"key": b"", "rule": "", "attempt": 0}],
+    ids=["input without a key", "an event that no handler takes"],
+)
 def test_the_dead_letter_of_a_run_fits_and_those_of_other_input_wait(
-    node: Node, store: RedisStore
+    node: Node, store: RedisStore, unlike: dict[str, Any]
 ) -> None:
-    dead, other = new_letters(2)
-    invalid = replace(other, status="invalid")
+    dead, another = new_letters(2)
+    other = replace(another, **unlike)
     _use_up(node)
     with pytest.raises(StoreUnavailable, match="maxmemory"):
-        store.put_letters([invalid])
+        store.put_letters([other])
     store.put_letters([dead])
     assert list(store.letters()) == [dead]
     assert store.drop_letters([dead.id]) == 1
     node.client().config_set("maxmemory", 0)
-    store.put_letters([invalid])
-    assert list(store.letters()) == [invalid]
+    store.put_letters([other])
+    assert list(store.letters()) == [other]
 
 
 def test_an_event_during_which_the_memory_is_used_up_takes_effect_once(

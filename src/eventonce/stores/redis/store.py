@@ -216,7 +216,8 @@ class RedisStore:
             page = letters[start : start + LETTERS_A_PAGE]
             # A run must be able to end with a dead letter even if the memory is full. Dead letters
             # of input that never ran are not limited in number: they wait until there is memory.
-            if_full = any(letter.status == "dead" for letter in page)
+            # An event that no handler takes may be dead, too, and has no key.
+            if_full = any(letter.status == "dead" and letter.key for letter in page)
             words = [b"put_if_full" if if_full else b"put"]
             for letter in page:
                 words += (letter.id.encode(), _instant.pack(letter.at) + _encode(letter))
