@@ -18,7 +18,7 @@ from eventonce.study.diagnose import Diagnosis, diagnose
 from eventonce.study.guards import RECIPES, RulesGuard
 from eventonce.study.index import Index, Planned
 from eventonce.study.page.layout import plot_style
-from eventonce.study.page.plots import WIDE, Plot, whole
+from eventonce.study.page.plots import PAGE_PX, Plot, whole
 from eventonce.study.simulate import Scenario, capture
 
 EVENTS: Final = 20_000
@@ -58,4 +58,4 @@ def _rules(preset: str) -> Ruleset:
 
 def paper(plot: Plot) -> str:
     """Return the plot as a picture."""
-    return whole(plot, WIDE, plot_style())
+    return whole(plot, PAGE_PX, plot_style())

@@ -43,7 +43,7 @@ def step(original):
         return original(*given)
     return taken
 
-queue.VISIBILITY, queue.WAIT = 2, 0
+queue.VISIBILITY, queue.RECEIVE_WAIT = 2, 0
 os.fsync, Queue.delete = step(os.fsync), step(Queue.delete)
 main()
 """
@@ -88,8 +88,8 @@ def numbers(folder: Path, pattern: str = "capture*.jsonl*") -> list[int]:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "WAIT", 0)
-    monkeypatch.setattr(log_group, "POLL", 0.5)
+    monkeypatch.setattr(queue, "RECEIVE_WAIT", 0)
+    monkeypatch.setattr(log_group, "FOLLOW_INTERVAL", 0.5)
     return tmp_path
 
 

@@ -197,7 +197,7 @@ def test_lines_that_are_no_events_are_counted_and_the_rest_is_diagnosed(
 def test_lines_without_a_key_are_all_counted_and_their_reasons_are_told_apart(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.study.index.FAULTS", 2)
+    monkeypatch.setattr("eventonce.study.index.MOST_FAULTS", 2)
     bad = [f"{' ' * n}{{" for n in range(30)] + ["[1]", '"text"', "7", "\\"]
     capture = write_lines(tmp_path / "c.jsonl", {"id": "1", "detail-type": "t"}, *bad)
     (found,) = run("diagnose", capture, "--json").documents
@@ -293,7 +293,7 @@ from eventonce import presets
 from eventonce.rules import Ruleset
 from eventonce.study import index
 
-index.BATCH = index.INLINE = 250
+index.BATCH_LINES = index.ONE_PROCESS_LINES = 250
 planned = index.Planned(Ruleset(presets.resolve("auto"), name="study"))
 found = []
 for processes in (1, 2):

@@ -71,7 +71,7 @@ def test_diagnose_compares_each_copy_with_few_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Relatives that are next to each other are found whatever is forgotten.
-    monkeypatch.setattr(copies, "HELD", 20)
+    monkeypatch.setattr(copies, "NAMES_HELD", 20)
     assert run("diagnose", capture, "--lines", tmp_path / "lines").code == 0
     assert causes(tmp_path / "lines") == CAUSES
     assert max(Counter(row.line for row in compared).values()) <= EARLY + 3
@@ -104,9 +104,9 @@ def test_many_kinds_share_the_lines_that_are_held(
         return read(index, shown)
 
     monkeypatch.setattr(diagnose, "sampled", counted)
-    monkeypatch.setattr(sampled, "OF_ALL", 260)
+    monkeypatch.setattr(sampled, "SAMPLES_IN_ALL", 260)
     capture = tmp_path / "capture.jsonl"
     run("simulate", "--events", "2000", "--seed", "5", "-o", capture)
     assert run("diagnose", capture).code == 0
     assert len(held) > 20
-    assert max(held) <= max(sampled.FEWEST, 260 // len(held))
+    assert max(held) <= max(sampled.FEWEST_SAMPLES, 260 // len(held))

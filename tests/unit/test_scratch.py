@@ -16,7 +16,7 @@ import pytest
 
 from eventonce.errors import EventonceError
 from eventonce.sources.parquet import duckdb
-from eventonce.study.index import INLINE
+from eventonce.study.index import ONE_PROCESS_LINES
 from eventonce.study.scratch import Scratch
 from tests.helpers import call, until
 
@@ -38,7 +38,7 @@ def studying(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
         subprocess.Popen(command, env=environment) as study,
         os.fdopen(_opened(capture, study), "wb") as pipe,
     ):
-        pipe.write((call(1) + b"\n") * (INLINE + 10_000))
+        pipe.write((call(1) + b"\n") * (ONE_PROCESS_LINES + 10_000))
         pipe.flush()
         until(lambda: len(helpers(study.pid)) >= 2)
         try:

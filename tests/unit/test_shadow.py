@@ -18,7 +18,7 @@ from eventonce.errors import ConfigError
 from eventonce.history import History, Search
 from eventonce.runtime.shadow import NO_RECORD, ShadowLine, line_of, shadow_observer
 from eventonce.study.page.shadowed import shadow_page
-from eventonce.study.shadow import ENOUGH, shadow_report
+from eventonce.study.shadow import SAFE_DROPS, shadow_report
 from tests.helpers import Run
 from tests.unit.made import classic
 
@@ -148,20 +148,20 @@ def lines_of(
 
 
 def test_it_is_safe_to_switch_on_after_enough_drops_that_all_agree() -> None:
-    report = shadow_report(lines_of(ENOUGH))
+    report = shadow_report(lines_of(SAFE_DROPS))
     assert (report.safe, report.missing, report.wait) == (True, [], None)
-    assert (report.drops, report.differing, report.unmatched) == (ENOUGH, 0, 0)
+    assert (report.drops, report.differing, report.unmatched) == (SAFE_DROPS, 0, 0)
 
 
 def test_too_few_drops_are_not_enough_and_the_rate_says_how_long_to_wait() -> None:
-    report = shadow_report(lines_of(ENOUGH // 4, days=4))
+    report = shadow_report(lines_of(SAFE_DROPS // 4, days=4))
     assert not report.safe
     assert report.wait is not None
     assert 11 * DAY < report.wait < 13 * DAY
 
 
 def test_one_drop_with_another_content_is_one_too_many_and_no_wait_helps() -> None:
-    report = shadow_report(lines_of(ENOUGH, differing=1))
+    report = shadow_report(lines_of(SAFE_DROPS, differing=1))
     assert not report.safe
     assert report.wait is None
     assert report.differing == 1
@@ -181,20 +181,20 @@ def test_one_drop_is_counted_as_one() -> None:
 
 
 def test_the_longest_gap_must_fit_twice_into_the_window_and_into_the_record() -> None:
-    narrow = shadow_report(lines_of(ENOUGH, gap=3 * DAY, remember=5 * DAY))
+    narrow = shadow_report(lines_of(SAFE_DROPS, gap=3 * DAY, remember=5 * DAY))
     assert "what is remembered" in narrow.missing[0]
     assert narrow.wait is None
-    short = shadow_report(lines_of(ENOUGH, gap=3 * DAY, days=2))
+    short = shadow_report(lines_of(SAFE_DROPS, gap=3 * DAY, days=2))
     assert "twice as long" in short.missing[0]
     assert short.wait is not None
     assert abs(short.wait - DAY) < DAY / 100
 
 
 def test_a_drop_whose_original_is_not_in_the_record_proves_nothing() -> None:
-    late = [line for line in lines_of(ENOUGH) if b'"would"' in line]
+    late = [line for line in lines_of(SAFE_DROPS) if b'"would"' in line]
     report = shadow_report([*late, *lines_of(1)])
     assert not report.safe
-    assert report.unmatched == ENOUGH - 1
+    assert report.unmatched == SAFE_DROPS - 1
     assert report.by_type[0].why == "unknown"
 
 
@@ -264,7 +264,7 @@ def test_with_secrets_the_record_has_the_digests_of_the_history(run: Run, *, dig
 
 
 def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:
-    Path("shadow.jsonl").write_bytes(b"\n".join(lines_of(ENOUGH)) + b"\n")
+    Path("shadow.jsonl").write_bytes(b"\n".join(lines_of(SAFE_DROPS)) + b"\n")
     result = run("shadow", "report", "shadow.jsonl")
     assert result.code == 0
     assert result.out.startswith("Safe to switch on")
@@ -334,28 +334,28 @@ def test_a_record_that_is_cut_off_is_reported_as_far_as_it_goes(run: Run) -> Non
 
 
 def test_a_line_that_is_read_twice_counts_once() -> None:
-    half = lines_of(ENOUGH // 2)
+    half = lines_of(SAFE_DROPS // 2)
     report = shadow_report([*half, *half])
-    assert (report.safe, report.drops) == (False, ENOUGH // 2)
+    assert (report.safe, report.drops) == (False, SAFE_DROPS // 2)
 
 
 def test_a_clock_that_is_set_back_hides_no_other_content() -> None:
     original = ShadowLine(1, 5000, "o", "call", "r", "aa", DAY, "", "a")
     drop = ShadowLine(1, 1000, "c", "call", "r", "aa", DAY, "duplicate", "b")
-    report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, (original, drop))])
+    report = shadow_report([*lines_of(SAFE_DROPS), *map(msgspec.json.encode, (original, drop))])
     assert (report.safe, report.differing, report.unmatched) == (False, 1, 0)
 
 
 def test_a_hole_in_the_record_is_no_time_of_the_record() -> None:
     early = msgspec.json.encode(ShadowLine(1, -300 * DAY, "o", "call", "r", "aa", DAY, "", "a"))
-    report = shadow_report([early, *lines_of(ENOUGH, gap=4 * DAY, days=2)])
+    report = shadow_report([early, *lines_of(SAFE_DROPS, gap=4 * DAY, days=2)])
     assert not report.safe
     assert "twice as long" in report.missing[0]
 
 
 def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
     lines = [ShadowLine(1, at, "o", "call", "r", "aa", 10 * DAY, "", "a") for at in (0, 7 * DAY)]
-    report = shadow_report([*lines_of(ENOUGH), *map(msgspec.json.encode, lines)])
+    report = shadow_report([*lines_of(SAFE_DROPS), *map(msgspec.json.encode, lines)])
     assert report.longest_gap == 7 * DAY
     assert "what is remembered" in report.missing[0]
 
@@ -374,11 +374,11 @@ def test_each_rule_is_held_to_what_it_remembers_by_now() -> None:
 
     quick = pair("quick", DAY, 1000, 3600 * 1000)
     slow = pair("slow", DAY, 3 * DAY, 10 * DAY)
-    known = shadow_report([*quick, *slow, *lines_of(ENOUGH, days=8)])
+    known = shadow_report([*quick, *slow, *lines_of(SAFE_DROPS, days=8)])
     assert known.safe, "the gap of one rule is no concern of another's window"
     narrow = pair("slow", DAY, 3 * DAY, 5 * DAY)
-    report = shadow_report([*narrow, *lines_of(ENOUGH, days=8)])
+    report = shadow_report([*narrow, *lines_of(SAFE_DROPS, days=8)])
     assert "rule slow" in report.missing[0]
     assert "6d" in report.missing[0]
-    raised = shadow_report([*narrow, *pair("slow", 5 * DAY, 1000, 10 * DAY), *lines_of(ENOUGH)])
+    raised = shadow_report([*narrow, *pair("slow", 5 * DAY, 1000, 10 * DAY), *lines_of(SAFE_DROPS)])
     assert raised.safe, "what it remembered before it was raised counts no more"

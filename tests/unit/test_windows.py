@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventonce.study import windows
-from eventonce.study.windows import ENOUGH
+from eventonce.study.windows import COPIES_TO_SHOW
 from tests.helpers import Run, write_lines
 
 DAY = 86_400_000
@@ -140,14 +140,14 @@ def test_each_rule_with_enough_copies_has_its_own_windows_and_plot(
         )
     )
     capture = tmp_path / "c.jsonl"
-    write_lines(capture, [*events("many", ENOUGH), *events("few", ENOUGH - 1)])
+    write_lines(capture, [*events("many", COPIES_TO_SHOW), *events("few", COPIES_TO_SHOW - 1)])
     words = ("diagnose", capture, "--rules", ours, "--html", tmp_path / "page.html")
     document = run(*words, "--json").documents[0]
     assert [one["rule"] for one in document["windows"]] == ["", "many"]
     of_many = wrong(document, "many")
     assert (of_many[900_000]["share"], of_many[6 * 3_600_000]["share"]) == (0.0, 1.0)
     page = (tmp_path / "page.html").read_text(encoding="utf-8").replace("\u00a0", " ")
-    assert f"many: {ENOUGH} copies; 8 days drop 100" in page
+    assert f"many: {COPIES_TO_SHOW} copies; 8 days drop 100" in page
     assert "What windows would do: many" in page
     assert "few: " not in page
     assert "by rule" not in run(*words).out

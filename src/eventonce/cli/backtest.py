@@ -20,10 +20,10 @@ from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
-from eventonce.study.cost import ASSUMED
+from eventonce.study.cost import ASSUMPTIONS
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, DecidedGuard, Guard, RulesGuard
-from eventonce.study.page.backtested import UNKNOWN, backtest_page, sentence
+from eventonce.study.page.backtested import HARMS_NOTE, backtest_page, sentence
 from eventonce.study.scratch import remove_open
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
@@ -213,7 +213,7 @@ def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
     else:
         head = ("other content", "written anew", "runs alike")
         wrong = [(one.differing, one.written_anew, one.alike) for one in results]
-        notes = UNKNOWN
+        notes = HARMS_NOTE
     rows = [
         (*counts, one.ran, one.dropped, one.superseded, one.guard)
         for counts, one in zip(wrong, results, strict=True)
@@ -250,7 +250,7 @@ def _costs(results: Sequence[Result]) -> str:
     if not rows:
         return ""
     head = ("events", "DynamoDB", "records", "Redis", "PostgreSQL", "SQLite", "a month with")
-    return f"{table(rows, head=head, indent=2, wrap=True)}\n\n{wrapped(ASSUMED)}"
+    return f"{table(rows, head=head, indent=2, wrap=True)}\n\n{wrapped(ASSUMPTIONS)}"
 
 
 def _examples(

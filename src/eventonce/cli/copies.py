@@ -16,7 +16,7 @@ from eventonce.cli.event_filter import Decided
 from eventonce.cli.output import write_whole
 from eventonce.errors import EventonceError
 from eventonce.study.arrivals import arrival
-from eventonce.study.copies import EARLY, STRONG, Row, cause, gap_between, nearest, row_of
+from eventonce.study.copies import EARLY, NAME_FIELDS, Row, cause, gap_between, nearest, row_of
 from eventonce.types import effect_id
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -88,7 +88,7 @@ class CopiesFile:
             f"SELECT line FROM lines WHERE effect = ? AND NOT late ORDER BY rowid LIMIT {EARLY}",  # noqa: S608  ours
             (effect,),
         ).fetchall()
-        for name in STRONG if len(found) == EARLY else ():
+        for name in NAME_FIELDS if len(found) == EARLY else ():
             found += self._lines.execute(
                 f"SELECT line FROM lines WHERE late AND effect = ? AND {name} = ? LIMIT 1",  # noqa: S608
                 (effect, getattr(row, name)),

@@ -51,7 +51,7 @@ from eventonce.study.page.diagnosis import (
 )
 from eventonce.study.proposals import toml
 from eventonce.study.scratch import remove_open
-from eventonce.study.windows import PROPOSED, Windows
+from eventonce.study.windows import PROPOSED_RULES, Windows
 
 STATES: Final = "genesys:latest"
 """The preset with versions of states: it finds states that are sent twice."""
@@ -221,7 +221,7 @@ def _windows(found: Sequence[Windows]) -> str:
     rules = [
         (*(f"{window.wrong:.0f}" for window in one.grid if window.length in SHORTLY), one.rule)
         for one in others
-        if one.rule == PROPOSED or one.grid[-1].wrong
+        if one.rule == PROPOSED_RULES or one.grid[-1].wrong
     ]
     if rules:
         head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")

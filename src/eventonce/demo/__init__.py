@@ -15,7 +15,7 @@ import msgspec
 from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Result
 from eventonce.study.causes import Cause
-from eventonce.study.guards import AGAIN, CRASH, LATER, OUTAGE, Guard, Look
+from eventonce.study.guards import AGAIN, CRASH, OUTAGE, REDELIVERY_DELAY, Guard, Look
 from eventonce.study.simulate import Scenario, capture
 from eventonce.study.simulate.world import Rates
 from eventonce.types import Event
@@ -93,7 +93,7 @@ def _looks(guard: Guard, delivered: Sequence[DemoDelivery]) -> Mapping[int, list
             found[key].append(look)
             if fault:
                 # A worker that died, or could not reach its store, acknowledged nothing.
-                found[key].append(look._replace(at=look.at + LATER, fault=AGAIN))
+                found[key].append(look._replace(at=look.at + REDELIVERY_DELAY, fault=AGAIN))
     return found
 
 

@@ -10,11 +10,17 @@ from math import floor, log10
 from eventonce.demo import DemoDelivery
 from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Result
-from eventonce.study.diagnose import MARKS, Late
+from eventonce.study.diagnose import LATENESS_MARKS, Late
 from eventonce.study.examples import told
-from eventonce.study.over_time import DECADE, OverTime, frame
+from eventonce.study.over_time import BINS_PER_DECADE, OverTime, frame
 from eventonce.study.page.backtested import backtest_page
-from eventonce.study.page.diagnosis import MEANT, SCALES, by_cause, causes_over_time, lateness
+from eventonce.study.page.diagnosis import (
+    LATE_NOTE,
+    TIMES_NOTE,
+    by_cause,
+    causes_over_time,
+    lateness,
+)
 from eventonce.study.page.layout import Page, figure
 
 
@@ -33,9 +39,9 @@ def demo_page(results: Sequence[Result], delivered: Sequence[DemoDelivery]) -> P
     page.section(
         "Why the copies are there",
         by_cause(dict(causes.most_common()), {}),
-        figure(causes_over_time(_over_time(delivered)), SCALES),
+        figure(causes_over_time(_over_time(delivered)), TIMES_NOTE),
     )
-    return page.section("How late copies come", figure(lateness(_late(delivered)), MEANT))
+    return page.section("How late copies come", figure(lateness(_late(delivered)), LATE_NOTE))
 
 
 def _over_time(delivered: Sequence[DemoDelivery]) -> OverTime:
@@ -50,11 +56,11 @@ def _over_time(delivered: Sequence[DemoDelivery]) -> OverTime:
 
 def _late(delivered: Sequence[DemoDelivery]) -> Late:
     gaps = [one.arrives - delivered[one.copy_of - 1].arrives for one in delivered if one.copy_of]
-    marks = [-1, *(mark for mark, _ in MARKS), 1 << 62]
-    names = [*(name for _, name in MARKS), "more"]
+    marks = [-1, *(mark for mark, _ in LATENESS_MARKS), 1 << 62]
+    names = [*(name for _, name in LATENESS_MARKS), "more"]
     histogram = {
         name: sum(low < gap <= high for gap in gaps)
         for name, low, high in zip(names, marks, marks[1:], strict=False)
     }
-    bins = Counter(floor(log10(max(gap, 1)) * DECADE) for gap in gaps)
+    bins = Counter(floor(log10(max(gap, 1)) * BINS_PER_DECADE) for gap in gaps)
     return Late(histogram, max(gaps), 0, 0, dict(sorted(bins.items())))

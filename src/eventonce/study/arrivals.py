@@ -19,14 +19,14 @@ from eventonce.envelope.reader import classic
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
-MAX_BYTES: Final = 16 << 20
-EARLIEST: Final = -2_208_988_800_000
-LATEST: Final = 32_503_680_000_000
+LONGEST_EVENT: Final = 16 << 20
+EARLIEST_INSTANT: Final = -2_208_988_800_000
+LATEST_INSTANT: Final = 32_503_680_000_000
 """Milliseconds from 1900 to 3000: an instant before or after is a default or a mistake, and is
 ignored."""
-RECEIVES: Final = 65_535
+MOST_RECEIVES: Final = 65_535
 """Receives are counted up to this number."""
-DIGITS: Final = 18
+INSTANT_DIGITS: Final = 18
 
 
 class _Attributes(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -88,11 +88,11 @@ def _bounded(
 ) -> Arrival:
     if arrived is not None:
         arrived = _likely(arrived)
-    return Arrival(event, arrived, channel, message, min(max(receives, 0), RECEIVES))
+    return Arrival(event, arrived, channel, message, min(max(receives, 0), MOST_RECEIVES))
 
 
 def _likely(at: int) -> int | None:
-    return at if EARLIEST <= at < LATEST else None
+    return at if EARLIEST_INSTANT <= at < LATEST_INSTANT else None
 
 
 def _beside(raw: bytes) -> Arrival:
@@ -116,12 +116,12 @@ def _beside(raw: bytes) -> Arrival:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+    return int(text) if text.isdecimal() and len(text) <= INSTANT_DIGITS else None
 
 
 def _read(raw: bytes) -> Event | EnvelopeError:
     try:
-        return envelope.read(raw, max_bytes=MAX_BYTES)
+        return envelope.read(raw, max_bytes=LONGEST_EVENT)
     except EnvelopeError as error:
         return error
 

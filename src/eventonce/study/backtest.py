@@ -22,21 +22,21 @@ from eventonce.study.differing import compare
 from eventonce.study.guards import (
     AGAIN,
     CRASH,
-    LATER,
     NO_ORDER,
     OUTAGE,
+    REDELIVERY_DELAY,
     DecidedGuard,
     Guard,
     Look,
     RulesGuard,
 )
-from eventonce.study.index import MASK
+from eventonce.study.index import UINT64_MASK
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
-DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
-PAIR: Final = "SELECT d.line, d.beside"
-LOOKS: Final = {
+IS_DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
+SELECT_PAIR: Final = "SELECT d.line, d.beside"
+LOOK_ROW: Final = {
     "guard": "UTINYINT",
     "key": "UBIGINT",
     "arrived": "BIGINT",
@@ -47,8 +47,8 @@ LOOKS: Final = {
     "within": "BIGINT",
     "fault": "UTINYINT",
 }
-LINES: Final = {"line": "BIGINT", "content": "UBIGINT", "fact": "BIGINT"}
-DECIDED: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "beside": "BIGINT"}
+LINE_ROW: Final = {"line": "BIGINT", "content": "UBIGINT", "fact": "BIGINT"}
+STATUS_ROW: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "beside": "BIGINT"}
 
 
 class Faults(msgspec.Struct, frozen=True):
@@ -120,9 +120,9 @@ def backtest(
 ) -> list[Result]:
     """Return the result of each guard on this capture; `unread` is described at `Capture`."""
     with Scratch() as scratch:
-        scratch.table("looks", LOOKS)
-        scratch.table("lines", LINES)
-        scratch.table("decided", DECIDED)
+        scratch.table("looks", LOOK_ROW)
+        scratch.table("lines", LINE_ROW)
+        scratch.table("decided", STATUS_ROW)
         facts = None if truth is None else _facts(truth)
         capture = Capture(paths, unread=unread, progress=progress)
         lines = _read(scratch, capture, guards, facts, faults)
@@ -134,13 +134,13 @@ def backtest(
                     f"{name} goes on after line {lines}: it belongs to another capture"
                 )
         for number, guard in enumerate(guards):
-            scratch.load("decided", DECIDED, _decided(scratch, number, guard))
+            scratch.load("decided", STATUS_ROW, _decided(scratch, number, guard))
         scratch.run(
             f"""
             CREATE OR REPLACE TABLE drops AS
             SELECT guard, d.line, d.beside, a.content <> b.content AS changed
             FROM decided d JOIN lines a USING (line) JOIN lines b ON b.line = d.beside
-            WHERE {DROPPED}
+            WHERE {IS_DROPPED}
             """  # noqa: S608  a text of ours
         )
         compare(scratch, paths)
@@ -173,7 +173,7 @@ def _read(
         fact: int | str = "" if facts is None else next(facts, -1)
         if fact == -1:
             raise ConfigError(f"the truth ends before line {lines}: it belongs to another capture")
-        contents.append(f"{lines}\t{hash(detail) & MASK}\t{fact}\n".encode())
+        contents.append(f"{lines}\t{hash(detail) & UINT64_MASK}\t{fact}\n".encode())
         fault = _fault(lines, at, faults)
         decoded = _decoded(detail)
         for number, guard in enumerate(guards):
@@ -184,14 +184,16 @@ def _read(
             told = "\t".join(map(str, rest))
             seen.append(f"{number}\t{key}\t{at}\t{lines}\t{told}\t{fault}\n".encode())
             if fault:
-                seen.append(f"{number}\t{key}\t{at + LATER}\t{lines}\t{told}\t{AGAIN}\n".encode())
+                seen.append(
+                    f"{number}\t{key}\t{at + REDELIVERY_DELAY}\t{lines}\t{told}\t{AGAIN}\n".encode()
+                )
         if len(seen) >= 200_000:
-            scratch.load("looks", LOOKS, seen)
-            scratch.load("lines", LINES, contents)
+            scratch.load("looks", LOOK_ROW, seen)
+            scratch.load("lines", LINE_ROW, contents)
             seen.clear()
             contents.clear()
-    scratch.load("looks", LOOKS, seen)
-    scratch.load("lines", LINES, contents)
+    scratch.load("looks", LOOK_ROW, seen)
+    scratch.load("lines", LINE_ROW, contents)
     return lines
 
 
@@ -249,7 +251,7 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
     def rows(query: str) -> Iterator[tuple[Any, ...]]:
         return scratch.rows(
             query.replace("$guard", str(number))
-            .replace("$dropped", DROPPED)
+            .replace("$dropped", IS_DROPPED)
             .replace("$again", str(AGAIN))
             .replace("$fact", str(NO_ORDER))
         )
@@ -337,11 +339,11 @@ def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: b
         alike,
         lost,
         let_through,
-        tuple((line, beside) for line, beside in changed(PAIR, anew=False)),
+        tuple((line, beside) for line, beside in changed(SELECT_PAIR, anew=False)),
         copies,
         span,
         spent,
         written_anew,
-        tuple((line, beside) for line, beside in changed(PAIR, anew=True)),
+        tuple((line, beside) for line, beside in changed(SELECT_PAIR, anew=True)),
         tuple((line, first) for line, first in kept),
     )

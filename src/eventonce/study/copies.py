@@ -18,22 +18,22 @@ from eventonce.study.causes import Cause
 from eventonce.study.index import Index
 from eventonce.types import Event
 
-DOUBLE: Final = 500
+DOUBLE_EMISSION_GAP: Final = 500
 """Milliseconds, by the source's own clock, within which a source emits the same state twice."""
-AT_ONCE: Final = 30_000
+TWO_RULES_GAP: Final = 30_000
 """Milliseconds between the deliveries of two rules; a retry comes later."""
-TOGETHER: Final = 61_000
+EMISSIONS_GAP: Final = 61_000
 """Milliseconds between the arrivals of two emissions: either may be delayed."""
 SAME_SECOND: Final = 1_000
 """Milliseconds by which the times of two envelopes of the same moment may differ."""
 EARLY: Final = 16
 """The first lines of a fact; all later lines are compared with them. Of the lines between, only
-those with the same `STRONG` field are compared: otherwise the time would grow with the square."""
-STRONG: Final = ("message", "id", "content")
-HELD: Final = 50_000
+those with a same one of `NAME_FIELDS` are compared: the time would else grow with the square."""
+NAME_FIELDS: Final = ("message", "id", "content")
+NAMES_HELD: Final = 50_000
 """The most names of lines of one fact in each of two dicts; older ones are forgotten."""
 
-COLUMNS: Final = {
+COPY_ROW: Final = {
     "line": "BIGINT",
     "copy_of": "BIGINT",
     "cause": "VARCHAR",
@@ -63,8 +63,8 @@ class Row(NamedTuple):
 def find(index: Index) -> None:
     """Fill the tables `facts` (line, fact) and `copies` of the index."""
     _join_emissions(index)
-    index.table("copies", COLUMNS)
-    index.load("copies", COLUMNS, _told(_groups(index)))
+    index.table("copies", COPY_ROW)
+    index.load("copies", COPY_ROW, _told(_groups(index)))
 
 
 def _join_emissions(index: Index) -> None:
@@ -95,7 +95,7 @@ def _join_emissions(index: Index) -> None:
         LEFT JOIN (SELECT key, any_value(fact) AS fact FROM joined GROUP BY key) AS joined
           ON joined.key = events.key AND joined.fact <> events.key
         """,
-        DOUBLE,
+        DOUBLE_EMISSION_GAP,
     )
 
 
@@ -141,7 +141,7 @@ class _Earlier:
         """Return the lines that may be the nearest relative."""
         if not self._late:
             return self._early
-        named = [(name, getattr(row, name)) for name in STRONG]
+        named = [(name, getattr(row, name)) for name in NAME_FIELDS]
         late = [self._late.get(name) or self._before.get(name) for name in named]
         return [*self._early, *filter(None, late)]
 
@@ -149,9 +149,9 @@ class _Earlier:
         if len(self._early) < EARLY:
             self._early.append(row)
             return
-        if len(self._late) >= HELD:
+        if len(self._late) >= NAMES_HELD:
             self._before, self._late = self._late, {}
-        for name in STRONG:
+        for name in NAME_FIELDS:
             self._late.setdefault((name, getattr(row, name)), row)
 
 
@@ -184,14 +184,14 @@ def cause(first: Row, copy: Row) -> Cause:
     if first.id == copy.id != 0:
         if gap is None:
             return "unknown"
-        return "overlapping-rules" if gap < AT_ONCE else "target-retry"
+        return "overlapping-rules" if gap < TWO_RULES_GAP else "target-retry"
     if first.source != copy.source:
         return "second-integration"
     # A capture without channels cannot show that both came through the same one.
     elsewhere = first.channel != copy.channel or not copy.channel or gap is None
     if first.content == copy.content and elsewhere and _near(first.time, copy.time, 0):
         return "cross-region"
-    if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= TOGETHER):
+    if _near(first.time, copy.time, SAME_SECOND) and (gap is None or gap <= EMISSIONS_GAP):
         return "double-emission"
     return "re-publish"
 

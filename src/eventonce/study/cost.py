@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
-MONTH: Final = 30 * 86_400_000
+from eventonce.study.units import DAY
+
+MONTH: Final = 30 * DAY
 WRITE_UNITS: Final = 2
 """Write units of DynamoDB for an event that runs."""
 COPY_UNITS: Final = (1, 1)
@@ -20,14 +22,14 @@ READ_PRICE: Final = 0.125
 """Dollars for a million units, on demand."""
 STORED_PRICE: Final = 0.25
 """Dollars for a gigabyte and month of DynamoDB."""
-ITEM_BYTES: Final = 221
-LINGERS: Final = 2 * 86_400_000
+DYNAMODB_BYTES: Final = 221
+EXPIRED_KEPT: Final = 2 * DAY
 """Milliseconds for which DynamoDB may keep an expired item."""
 REDIS_BYTES: Final = 102
 POSTGRES_BYTES: Final = 195
 SQLITE_BYTES: Final = 76
 
-ASSUMED: Final = (
+ASSUMPTIONS: Final = (
     "At the pace of the capture for 30 days; one attempt an event; prices of us-east-1 on demand, "
     "and bytes a record, as docs/cost.md has them. Records are those alive at a time, for as long "
     "as each rule remembers."
@@ -62,14 +64,14 @@ def cost(
     records = round(remembered / span)
     writes = round((WRITE_UNITS * runs + COPY_UNITS[0] * copies) * months)
     reads = round((versions + COPY_UNITS[1] * copies) * months)
-    kept = records + round(keys * LINGERS / span)
+    kept = records + round(keys * EXPIRED_KEPT / span)
     dollars = (writes * WRITE_PRICE + reads * READ_PRICE) / 1e6
     return Cost(
         round((runs + copies) * months),
         records,
         writes,
         reads,
-        round(dollars + kept * ITEM_BYTES * STORED_PRICE / 1e9, 4),
+        round(dollars + kept * DYNAMODB_BYTES * STORED_PRICE / 1e9, 4),
         records * REDIS_BYTES,
         records * POSTGRES_BYTES,
         records * SQLITE_BYTES,

@@ -16,16 +16,16 @@ import msgspec
 from eventonce.rules.explanation import Strength
 from eventonce.study import copies
 from eventonce.study.copies import Where
-from eventonce.study.fields import TRANSPORT, Field
+from eventonce.study.fields import NOTICE_PATHS, Field
 from eventonce.study.findings import Finding, findings_of
 from eventonce.study.index import Index
-from eventonce.study.learning import LEARNED, Known, Pool, kinds_of, learn
+from eventonce.study.learning import LEARNED_ROW, Known, Pool, kinds_of, learn
 from eventonce.study.over_time import OverTime, late_bins, let_through, over_time
 from eventonce.study.proposals import Proposal, proposals_of
 from eventonce.study.sampled import field_maps, merged_of, sampled, shown_of
 from eventonce.study.windows import Windows, windows_of
 
-MARKS: Final = (
+LATENESS_MARKS: Final = (
     (1_000, "1 s"),
     (30_000, "30 s"),
     (60_000, "1 min"),
@@ -92,7 +92,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 def diagnose(index: Index) -> Diagnosis:
     """Return the diagnosis of the capture in this filled index."""
     kinds = kinds_of(index)
-    index.table("learned", LEARNED)
+    index.table("learned", LEARNED_ROW)
     pools = learn(index, {kind: one for kind, one in kinds.items() if one.weak})
     copies.find(index)
     return _counted(index, kinds, pools)
@@ -158,13 +158,13 @@ def _counted(index: Index, kinds: dict[int, Known], pools: Sequence[Pool]) -> Di
 
 def _tells_when(field: Field) -> bool:
     """Return whether this field is the time of the event, or its number."""
-    return (field.happened or field.counter) and not field.path.startswith(TRANSPORT)
+    return (field.happened or field.counter) and not field.path.startswith(NOTICE_PATHS)
 
 
 def _late(index: Index, windows: Windows) -> Late:
     histogram = {}
     before = -1
-    for mark, name in (*MARKS, (1 << 62, "more")):
+    for mark, name in (*LATENESS_MARKS, (1 << 62, "more")):
         (number,) = next(
             index.rows("SELECT count(*) FROM copies WHERE gap > ? AND gap <= ?", before, mark)
         )

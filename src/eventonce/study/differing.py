@@ -11,12 +11,12 @@ from eventonce.sources.inputs import Place
 from eventonce.study import fields
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.fields import Sample
-from eventonce.study.index import MASK, lines_at
-from eventonce.study.learning import SAMPLES
+from eventonce.study.index import UINT64_MASK, lines_at
+from eventonce.study.learning import MOST_SAMPLES
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
-SAID: Final = {"line": "BIGINT", "said": "UBIGINT"}
+SAID_ROW: Final = {"line": "BIGINT", "said": "UBIGINT"}
 
 Form = tuple[str, str]
 """Organisation and type."""
@@ -25,7 +25,7 @@ Form = tuple[str, str]
 def compare(scratch: Scratch, paths: Sequence[Place]) -> None:
     """Fill the table `said`: the content, without the fields that a publication writes anew, of
     each drop whose bytes differ from its original's, and of that original."""
-    scratch.table("said", SAID)
+    scratch.table("said", SAID_ROW)
     scratch.run(
         """
         CREATE OR REPLACE TABLE unlike AS
@@ -33,7 +33,7 @@ def compare(scratch: Scratch, paths: Sequence[Place]) -> None:
         """
     )
     volatile = {form: fields.learn(some).volatile for form, some in _samples(scratch, paths)}
-    scratch.load("said", SAID, _said(scratch, paths, volatile))
+    scratch.load("said", SAID_ROW, _said(scratch, paths, volatile))
 
 
 def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, Sequence[Sample]]]:
@@ -47,7 +47,7 @@ def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, S
           UNION ALL
           (SELECT line FROM lines WHERE EXISTS (FROM unlike) ORDER BY hash(line) LIMIT $most)
         ) ORDER BY line
-        """.replace("$most", str(SAMPLES // 2))
+        """.replace("$most", str(MOST_SAMPLES // 2))
     )
     for line, event, arrived in _events(paths, (line for (line,) in chosen)):
         leaves = fields.leaves_of(bytes(event.detail_raw))
@@ -64,8 +64,8 @@ def _said(
     for line, event, _ in _events(paths, unlike):
         leaves = fields.leaves_of(bytes(event.detail_raw))
         anew = volatile.get((event.org, event.type), frozenset())
-        told = {path: it for path, it in leaves.items() if not path.startswith(fields.TRANSPORT)}
-        yield b"%d\t%d\n" % (line, fields.content_of(told, anew) & MASK)
+        told = {path: it for path, it in leaves.items() if not path.startswith(fields.NOTICE_PATHS)}
+        yield b"%d\t%d\n" % (line, fields.content_of(told, anew) & UINT64_MASK)
 
 
 def _events(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, Event, int]]:

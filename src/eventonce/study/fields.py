@@ -16,35 +16,36 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.rules.expressions import Path, parse
+from eventonce.study.units import DAY, MINUTE
 
 Leaves = Mapping[str, Any]
 """The fields of a detail by their paths; a list is one value."""
 
-RARE: Final = 0.05
+RARE_U: Final = 0.05
 """The share of pairs of random events with the same value below which a field identifies."""
-CONSTANT: Final = 0.95
+CONSTANT_U: Final = 0.95
 """The share of equal pairs above which a field is constant, and says nothing about an event."""
-UNIQUE: Final = 0.6
+UNIQUE_SHARE: Final = 0.6
 """The share of different values above which nearly every event has its own."""
-SUPPORT: Final = 3
+MIN_PAIRS: Final = 3
 """Pairs that must differ in the same fields before these count as volatile."""
-BLOCK: Final = 12
+LARGEST_GROUP: Final = 12
 """The most events with one value of which all pairs are compared."""
-TRANSPORT: Final = ("detail.metadata", "detail.timestamp")
+NOTICE_PATHS: Final = ("detail.metadata", "detail.timestamp")
 """Fields that Genesys writes anew with each notice: they are not part of the fact."""
-TYPE: Final = "type"
+TYPE_PATH: Final = "type"
 """The path of an event's type, which is in every key."""
-WHOLE: Final = "hash(detail)"
-PARTS: Final = 4
+WHOLE_DETAIL: Final = "hash(detail)"
+MOST_PARTS: Final = 4
 """The most parts of a proposed key: a key of more parts is like a hash of the content."""
-NEAR: Final = 60_000
+USUAL_DELAY: Final = MINUTE
 """Milliseconds between the time of an event and its arrival, for most events. The creation time of
 an entity is no such time: later events of the entity are far from it."""
-HORIZON: Final = 400 * 86_400_000
+INSTANT_RANGE: Final = 400 * DAY
 """Milliseconds around an arrival in which a number can be an instant."""
 
 
-FAR: Final = 10**15
+INSTANT_LIMIT: Final = 10**15
 """The limit above which a number is no instant in milliseconds."""
 
 
@@ -82,13 +83,13 @@ class Field(NamedTuple):
         """The role of the field, as a word."""
         if self.m is not None and self.m < 0.9:
             return "volatile"
-        if self.u > CONSTANT:
+        if self.u > CONSTANT_U:
             return "constant"
         if self.time:
             return "time"
         if self.counter:
             return "order"
-        return "identity" if self.u < RARE else "content"
+        return "identity" if self.u < RARE_U else "content"
 
 
 class Learned(NamedTuple):
@@ -144,16 +145,16 @@ def profile(samples: Sequence[Sample]) -> dict[str, Field]:
         for path, value in sample.leaves.items():
             values[path][value] += 1
             at = instant_of(value)
-            if at is not None and abs(at - sample.arrived) < HORIZON:
+            if at is not None and abs(at - sample.arrived) < INSTANT_RANGE:
                 times[path] += 1
-                near[path] += abs(at - sample.arrived) <= NEAR
+                near[path] += abs(at - sample.arrived) <= USUAL_DELAY
     found = {}
     for path, counts in values.items():
         total = counts.total()
         pairs = max(1, total * (total - 1))
         u = sum(times_ * (times_ - 1) for times_ in counts.values()) / pairs
         time = times[path] >= 0.95 * total
-        happened = time and u < RARE and near[path] >= 0.8 * total
+        happened = time and u < RARE_U and near[path] >= 0.8 * total
         found[path] = Field(path, total / len(samples), u, len(counts) / total, time, happened)
     return found
 
@@ -167,7 +168,7 @@ def instant_of(value: Any) -> float | None:
             return datetime.fromisoformat(value).timestamp() * 1000
         except (ValueError, OverflowError):
             return None
-    if type(value) in (int, float) and abs(value) < FAR:
+    if type(value) in (int, float) and abs(value) < INSTANT_LIMIT:
         return float(value if value > 10**11 else value * 1000)
     return None
 
@@ -175,11 +176,11 @@ def instant_of(value: Any) -> float | None:
 def learn(samples: Sequence[Sample]) -> Learned:
     """Return the volatile fields and the key of these events, all of one kind."""
     known = profile(_different(samples))
-    entities = [field.path for field in known.values() if field.u < RARE and not field.time]
+    entities = [field.path for field in known.values() if field.u < RARE_U and not field.time]
     known |= {
         path: known[path]._replace(counter=True) for path in _counters(samples, known, entities)
     }
-    pairs = list(_pairs(samples, [field.path for field in known.values() if field.u < RARE]))
+    pairs = list(_pairs(samples, [field.path for field in known.values() if field.u < RARE_U]))
     known |= {
         path: known[path]._replace(attempts=True) for path in _attempts(samples, pairs, known)
     }
@@ -194,7 +195,7 @@ def learn(samples: Sequence[Sample]) -> Learned:
     if copies:
         # Without a volatile field, an id of the event cannot be told from an id of its sending.
         by_path = {field.path: field for field in fields}
-        key = _key(samples, by_path, volatile, entities) if volatile else (WHOLE,)
+        key = _key(samples, by_path, volatile, entities) if volatile else (WHOLE_DETAIL,)
     return Learned(ordered(fields), volatile, key, len(copies))
 
 
@@ -213,16 +214,16 @@ def _counters(
     numbers = [
         path
         for path, field in known.items()
-        if not field.time and field.u < CONSTANT and field.present > 0.9
+        if not field.time and field.u < CONSTANT_U and field.present > 0.9
     ]
     happened = [path for path, field in known.items() if field.happened]
     rises: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     for entity in entities:
-        if known[entity].unique > UNIQUE:
+        if known[entity].unique > UNIQUE_SHARE:
             continue
         for group in _blocks(samples, entity).values():
-            if len(group) > BLOCK:
+            if len(group) > LARGEST_GROUP:
                 continue
             for path in numbers:
                 told: list[tuple[float, Any]] = [
@@ -270,7 +271,7 @@ def _attempts(
         if len(counted) == 1 and (path := counted[0]) in lowest:
             steps[path] += 1
             begun[path] += lowest[path] in (one.leaves[path], other.leaves[path])
-    return {path for path in steps if steps[path] >= SUPPORT and begun[path] >= 0.6 * steps[path]}
+    return {path for path in steps if steps[path] >= MIN_PAIRS and begun[path] >= 0.6 * steps[path]}
 
 
 def _blocks(samples: Iterable[Sample], path: str) -> dict[Any, list[Sample]]:
@@ -286,7 +287,7 @@ def _pairs(samples: Sequence[Sample], paths: Sequence[str]) -> Iterator[tuple[Sa
     seen: set[tuple[int, int]] = set()
     for path in paths:
         for group in _blocks(samples, path).values():
-            if 1 < len(group) <= BLOCK:
+            if 1 < len(group) <= LARGEST_GROUP:
                 for one, other in combinations(group, 2):
                     if one.id != other.id and (one.line, other.line) not in seen:
                         seen.add((one.line, other.line))
@@ -315,7 +316,7 @@ def _volatile(
     examples = {differing(one, other): (one, other) for one, other in pairs}
     volatile: frozenset[str] = frozenset()
     for fields, support in sorted(supported.items(), key=lambda item: (len(item[0]), -item[1])):
-        if support < SUPPORT and fields - volatile:
+        if support < MIN_PAIRS and fields - volatile:
             continue
         if all(_published(known[path]) for path in fields) and _proved(
             *examples[fields], volatile | fields, known, entities
@@ -328,7 +329,7 @@ def _published(field: Field) -> bool:
     """Return whether each publication may write this field anew."""
     if field.counter:
         return False
-    return field.time or field.unique > UNIQUE or field.u > CONSTANT or field.attempts
+    return field.time or field.unique > UNIQUE_SHARE or field.u > CONSTANT_U or field.attempts
 
 
 def _proved(
@@ -382,7 +383,7 @@ def _key(
         for field in fields.values()
         if field.path not in volatile
         and is_addressable(field.path)
-        and field.u < CONSTANT
+        and field.u < CONSTANT_U
         and field.present > 0.999
         and (field.m is None or field.m > 0.999)
     ]
@@ -391,9 +392,9 @@ def _key(
         key=lambda field: (field.path not in entities, not field.counter, not field.time, field.u)
     )
     contents = {sample.line: content_of(sample.leaves, volatile) for sample in samples}
-    telling = [field.path for field in usable if field.u < RARE or field.counter]
+    telling = [field.path for field in usable if field.u < RARE_U or field.counter]
     others = [field.path for field in usable if field.path not in telling]
-    for size in range(1, PARTS + 1):
+    for size in range(1, MOST_PARTS + 1):
         for parts in combinations((*telling, *others)[:12], size):
             if all(fields[path].time for path in parts):
                 continue
@@ -417,7 +418,7 @@ def _separates(
     """Return whether no two different events of one type have equal parts."""
     seen: dict[tuple[Any, ...], int] = {}
     for sample in samples:
-        key = tuple(sample.leaves.get(path) for path in (TYPE, *parts))
+        key = tuple(sample.leaves.get(path) for path in (TYPE_PATH, *parts))
         content = contents[sample.line]
         if seen.setdefault(key, content) != content:
             return False

@@ -100,7 +100,7 @@ def _merges(
         for line, beside in some.suspected:
             if line in samples and beside in samples:
                 differing = fields.differing(samples[line], samples[beside])
-                paths = [path for path in differing if not path.startswith(fields.TRANSPORT)]
+                paths = [path for path in differing if not path.startswith(fields.NOTICE_PATHS)]
                 told.update(paths)
                 if paths:
                     suspected.append(line)

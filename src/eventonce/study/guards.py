@@ -19,12 +19,12 @@ from eventonce.core.ledger import Record
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.study.arrivals import Arrival
+from eventonce.study.units import MINUTE
 from eventonce.types import Claim, Event, Settlement
 
-RACE: Final = 50
+RACE_WINDOW: Final = 50
 """Milliseconds between a look and its mark: a copy that looks in this time passes too."""
-MINUTE: Final = 60_000
-LATER: Final = 65_000
+REDELIVERY_DELAY: Final = 65_000
 """Milliseconds after which a transport delivers an event again: longer than a lease."""
 
 
@@ -166,7 +166,7 @@ class RulesGuard:
             record = granted or record
             if verdict.kind == "busy":
                 # Not acknowledged: the transport delivers it again.
-                heappush(again, look._replace(at=look.at + LATER, fault=AGAIN))
+                heappush(again, look._replace(at=look.at + REDELIVERY_DELAY, fault=AGAIN))
                 continue
             if verdict.kind != "run":
                 yield look, verdict.kind
@@ -206,7 +206,7 @@ class Recipe(NamedTuple):
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
         """Like `Guard.decide`."""
-        marked, until, newest = -RACE, -1, -1
+        marked, until, newest = -RACE_WINDOW, -1, -1
         acknowledged: set[int] = set()
         for look in looks:
             if look.fault == AGAIN and look.line in acknowledged:
@@ -217,7 +217,7 @@ class Recipe(NamedTuple):
                     yield look, "error"
                 continue
             known = look.at < until and not (self.newest and look.stamp > newest)
-            racing = not self.atomic and look.at - marked < RACE
+            racing = not self.atomic and look.at - marked < RACE_WINDOW
             passes = self.redelivered and (look.version or look.fault == AGAIN)
             if known and not racing and not passes:
                 yield look, "copy"
@@ -253,7 +253,7 @@ class Powertools:
             if look.at < complete_until:
                 yield look, "copy"
             elif look.at < in_progress_until:
-                heappush(again, look._replace(at=look.at + LATER, fault=AGAIN))
+                heappush(again, look._replace(at=look.at + REDELIVERY_DELAY, fault=AGAIN))
             elif look.fault == CRASH:
                 in_progress_until = look.at + MINUTE
             else:

@@ -28,19 +28,19 @@ from eventonce.study.arrivals import arrival, instant
 from eventonce.study.scratch import Scratch
 from eventonce.types import Claim, Event
 
-BATCH: Final = 4_000
+BATCH_LINES: Final = 4_000
 """Lines that a process gets at once: so many that the transfer costs little."""
-INLINE: Final = 5 * BATCH
+ONE_PROCESS_LINES: Final = 5 * BATCH_LINES
 """The number of lines up to which a second process costs more than it saves."""
-AHEAD: Final = 3
+BATCHES_AHEAD: Final = 3
 """Batches per process that may wait; this limits the memory."""
-MASK: Final = (1 << 64) - 1
-FAULTS: Final = 1_000
+UINT64_MASK: Final = (1 << 64) - 1
+MOST_FAULTS: Final = 1_000
 """The most different reasons for lines without a key: some contain a value."""
-OTHERS: Final = "other reasons"
+OTHER_FAULTS: Final = "other reasons"
 _AT_BYTE: Final = re.compile(r" at byte \d+")
 
-COLUMNS: Final = {
+EVENT_ROW: Final = {
     "line": "BIGINT",
     "arrived": "BIGINT",
     "kind": "UBIGINT",
@@ -88,7 +88,7 @@ class Planned(NamedTuple):
 
 
 def _hash(value: str | bytes | tuple[Any, ...]) -> int:
-    return hash(value) & MASK
+    return hash(value) & UINT64_MASK
 
 
 class Indexer:
@@ -209,15 +209,15 @@ class Index(Scratch):
         self.lines = 0
         self.unread: list[str] = []
         """The files that could not be read to their end, and the place."""
-        self.table("events", COLUMNS)
+        self.table("events", EVENT_ROW)
 
     def build(self, processes: int | None = None) -> None:
         """Read the capture once and fill the index."""
         batches = _batches(Capture(self.paths, unread=self.unread, progress=self._progress))
-        early = list(islice(batches, INLINE // BATCH))
+        early = list(islice(batches, ONE_PROCESS_LINES // BATCH_LINES))
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)
-        if len(early) < INLINE // BATCH or share == 1:
+        if len(early) < ONE_PROCESS_LINES // BATCH_LINES or share == 1:
             for batch in _chained(early, batches):
                 self._take(*indexer.rows(self.lines + 1, batch), len(batch))
             return
@@ -228,7 +228,7 @@ class Index(Scratch):
             for batch in _chained(early, batches):
                 waiting.append((pool.submit(_rows, given + 1, batch), len(batch)))
                 given += len(batch)
-                if len(waiting) >= share * AHEAD:
+                if len(waiting) >= share * BATCHES_AHEAD:
                     self._finish(waiting)
             while waiting:
                 self._finish(waiting)
@@ -238,13 +238,13 @@ class Index(Scratch):
         self._take(*future.result(), lines)
 
     def _take(self, rows: bytes, names: Names, lines: int) -> None:
-        self.load("events", COLUMNS, [rows])
+        self.load("events", EVENT_ROW, [rows])
         self.lines += lines
         self.names.kinds.update(names.kinds)
         self.names.sources.update(names.sources)
         self.names.channels.update(names.channels)
         for fault, (more, begun) in names.faults.items():
-            named = fault if len(self.names.faults) < FAULTS else OTHERS
+            named = fault if len(self.names.faults) < MOST_FAULTS else OTHER_FAULTS
             named = fault if fault in self.names.faults else named
             times, first = self.names.faults.get(named, (0, begun))
             self.names.faults[named] = (times + more, first)
@@ -293,7 +293,7 @@ def _rows(first: int, lines: list[bytes]) -> tuple[bytes, Names]:
 
 def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     each = iter(lines)
-    while batch := list(islice(each, BATCH)):
+    while batch := list(islice(each, BATCH_LINES)):
         yield batch
 
 

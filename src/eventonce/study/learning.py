@@ -12,16 +12,16 @@ from eventonce.rules.explanation import Strength
 from eventonce.study import fields
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import Learned, Sample
-from eventonce.study.index import MASK, Index, Kind
+from eventonce.study.index import UINT64_MASK, Index, Kind
 from eventonce.types import Event
 
-SAMPLES: Final = 20_000
+MOST_SAMPLES: Final = 20_000
 """The number of events of a source from which its fields are learned."""
-FIRST: Final = 2_000
+FIRST_SAMPLES: Final = 2_000
 """Events that show which values are rare; the others are chosen by these values."""
 NO_TYPE: Final = "\0"
 """A type that no rule names."""
-LEARNED: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
+LEARNED_ROW: Final = {"line": "BIGINT", "key": "UBIGINT", "content": "UBIGINT"}
 
 
 class Known(NamedTuple):
@@ -83,7 +83,7 @@ def learn(index: Index, weak: dict[int, Known]) -> list[Pool]:
         learned = fields.learn(_samples(index, members, total))
         pools.append(Pool(tuple(members), learned))
         if learned.key:
-            index.load("learned", LEARNED, _keyed(index, members, learned))
+            index.load("learned", LEARNED_ROW, _keyed(index, members, learned))
     return pools
 
 
@@ -112,14 +112,14 @@ def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
     rare values, so that copies stay together."""
     samples: list[Sample] = []
     rare: list[str] = []
-    one_in = max(1, 4 * total // SAMPLES)
+    one_in = max(1, 4 * total // MOST_SAMPLES)
     for line, event, transport, arrived in _events(index, kinds):
-        leaves = {fields.TYPE: event.type, **fields.leaves_of(bytes(event.detail_raw))}
-        if len(samples) == FIRST:
+        leaves = {fields.TYPE_PATH: event.type, **fields.leaves_of(bytes(event.detail_raw))}
+        if len(samples) == FIRST_SAMPLES:
             rare = [
-                path for path, field in fields.profile(samples).items() if field.u < fields.RARE
+                path for path, field in fields.profile(samples).items() if field.u < fields.RARE_U
             ]
-        if len(samples) < FIRST or any(_chosen(leaves.get(path), one_in) for path in rare):
+        if len(samples) < FIRST_SAMPLES or any(_chosen(leaves.get(path), one_in) for path in rare):
             samples.append(Sample(line, transport, arrived, leaves))
     return samples
 
@@ -133,7 +133,7 @@ def _keyed(index: Index, kinds: Sequence[int], learned: Learned) -> Iterator[byt
     for line, event, _, _ in _events(index, kinds):
         leaves = fields.leaves_of(bytes(event.detail_raw))
         content = fields.content_of(leaves, learned.volatile)
-        leaves[fields.WHOLE] = content
+        leaves[fields.WHOLE_DETAIL] = content
         if all(leaves.get(path) is not None for path in learned.key):
-            key = hash(repr((event.type, *(leaves[path] for path in learned.key)))) & MASK
-            yield b"%d\t%d\t%d\n" % (line, key, content & MASK)
+            key = hash(repr((event.type, *(leaves[path] for path in learned.key)))) & UINT64_MASK
+            yield b"%d\t%d\t%d\n" % (line, key, content & UINT64_MASK)

@@ -8,18 +8,16 @@ from typing import Final
 import msgspec
 
 from eventonce.study.index import Index
+from eventonce.study.units import DAY, HOUR, MINUTE
 
-MINUTE: Final = 60_000
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
-STEPS: Final = (
+STEP_LENGTHS: Final = (
     *(MINUTE, 5 * MINUTE, 15 * MINUTE),
     *(HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR),
     *(DAY, 7 * DAY, 28 * DAY),
 )
-MOST: Final = 90
+MOST_STEPS: Final = 90
 """The most steps into which the time of a capture is divided."""
-DECADE: Final = 8
+BINS_PER_DECADE: Final = 8
 """The number of bins of lateness per power of ten."""
 
 
@@ -37,7 +35,8 @@ class OverTime(msgspec.Struct, frozen=True):
 def frame(began: int, ended: int) -> tuple[int, int, int]:
     """Return the begin of the first step, the length of a step, and the number of steps."""
     span = ended - began
-    step = next((step for step in STEPS if span <= MOST * step), -(-span // (MOST * DAY)) * DAY)
+    least = -(-span // MOST_STEPS)
+    step = next((step for step in STEP_LENGTHS if step >= least), -(-least // DAY) * DAY)
     first = began // step * step
     return first, step, (ended - first) // step + 1
 
@@ -71,7 +70,7 @@ def late_bins(index: Index) -> dict[int, int]:
     rows = index.rows(
         "SELECT floor(log10(greatest(gap, 1)) * ?)::INTEGER, count(*) FROM copies "
         "WHERE gap IS NOT NULL GROUP BY 1 ORDER BY 1",
-        DECADE,
+        BINS_PER_DECADE,
     )
     return dict(rows)
 

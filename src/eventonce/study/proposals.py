@@ -12,7 +12,7 @@ from eventonce.study.fields import is_addressable
 from eventonce.study.index import Index
 from eventonce.study.learning import Known, Pool
 
-ENOUGH: Final = 30
+COPIES_NEEDED: Final = 30
 """Copies under another id that a proposed rule needs: with none wrong among them, at most a tenth
 of the drops is wrong, and the whole capture lowers this limit."""
 
@@ -81,7 +81,7 @@ def proposals_of(
             copies=dropped,
             under_new_ids=fresh,
             wrong=wrong,
-            enough=fresh >= ENOUGH and not wrong,
+            enough=fresh >= COPIES_NEEDED and not wrong,
             agreement={
                 field.path: (field.m, field.u)
                 for field in learned.fields
@@ -121,8 +121,8 @@ under another transport id.
     if proposal.enough:
         return "\n".join([*evidence, *rule])
     notes = []
-    if proposal.under_new_ids < ENOUGH:
-        notes.append(f"# Not enough yet: {ENOUGH} copies under another transport id are needed.")
+    if proposal.under_new_ids < COPIES_NEEDED:
+        notes.append(f"# Not enough yet: {COPIES_NEEDED} copies under another transport id are needed.")
     if proposal.wrong:
         notes.append("# Not proved: no drop may differ outside of what a publication writes.")
     return "\n".join([*notes, *evidence, *(f"# {line}" for line in rule)])

@@ -15,11 +15,11 @@ from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
-from eventonce.study.index import MASK
+from eventonce.study.index import UINT64_MASK
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
-KEYS: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
+KEY_ROW: Final = {"line": "BIGINT", "key": "UBIGINT", "kind": "VARCHAR"}
 KeyOf = Callable[[Event], int]
 """A function that returns the key of an event in both lists; EnvelopeError if it has none."""
 
@@ -56,7 +56,7 @@ def by_rules(rules: Ruleset) -> KeyOf:
     def key(event: Event) -> int:
         _, claim = rules.plan(event, 0)
         version = (claim.order, claim.digest) if claim.order is not None else ()
-        return hash((claim.key, *version)) & MASK
+        return hash((claim.key, *version)) & UINT64_MASK
 
     return key
 
@@ -70,7 +70,7 @@ def by_fields(paths: Sequence[str]) -> KeyOf:
         missing = [path for path, value in zip(paths, values, strict=True) if value is None]
         if missing:
             raise EnvelopeError(f"{missing[0]} is missing", place=missing[0])
-        return hash(tuple(map(str, values))) & MASK
+        return hash(tuple(map(str, values))) & UINT64_MASK
 
     return key
 
@@ -88,9 +88,9 @@ def reconcile(
     with Scratch() as scratch:
         keyless = count()
         for name, paths in (("expected", expected), ("seen", seen)):
-            scratch.table(name, KEYS)
+            scratch.table(name, KEY_ROW)
             capture = Capture(paths, unread=unread, progress=progress)
-            scratch.load(name, KEYS, _rows(capture, key_of, keyless))
+            scratch.load(name, KEY_ROW, _rows(capture, key_of, keyless))
         counts = next(
             scratch.rows(
                 "SELECT (SELECT count(DISTINCT key) FROM expected), "

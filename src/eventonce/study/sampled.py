@@ -13,11 +13,11 @@ from eventonce.study.index import Index
 from eventonce.study.learning import Pool
 from eventonce.types import Event
 
-SHOWN: Final = 200
+SAMPLES_OF_A_KIND: Final = 200
 """The most events and pairs of a kind in its field map."""
-OF_ALL: Final = 12_000
+SAMPLES_IN_ALL: Final = 12_000
 """The most events of all kinds together: a capture may have many organisations."""
-FEWEST: Final = 8
+FEWEST_SAMPLES: Final = 8
 
 
 class Shown(NamedTuple):
@@ -63,7 +63,7 @@ def shown_of(index: Index, kinds: Collection[int]) -> dict[int, Shown]:
             "FROM pairs GROUP BY kind"
         )
     }
-    most = max(FEWEST, min(SHOWN, OF_ALL // max(1, len(kinds))))
+    most = max(FEWEST_SAMPLES, min(SAMPLES_OF_A_KIND, SAMPLES_IN_ALL // max(1, len(kinds))))
     lines, apart = _lines(index, most), _apart(index)
     fresh = _pairs(index, "fresh", "NOT changed, hash(line)", most)
     suspected = _pairs(index, "changed AND dropped", "hash(line)", most // 4)
@@ -100,7 +100,7 @@ def merged_of(index: Index, learned: Collection[int]) -> dict[int, Shown]:
         FROM dropped d JOIN facts b ON b.line = beside WHERE d.line <> beside
         """
     )
-    suspected = _pairs(index, "changed", "hash(line)", FEWEST)
+    suspected = _pairs(index, "changed", "hash(line)", FEWEST_SAMPLES)
     return {
         kind: Shown([], [], suspected[kind], differing, dropped, [], 0)
         for kind, differing, dropped in index.rows(

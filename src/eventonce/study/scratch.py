@@ -17,12 +17,12 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MEMORY: Final = "576MB"
+MEMORY_LIMIT: Final = "576MB"
 """The memory limit of DuckDB; larger data go to the temporary folder."""
 DISK_FULL: Final = "max_temp_directory_size"
 """The setting that DuckDB names if its temporary folder is full."""
-PREFIX: Final = "eventonce-study-"
-OWNER: Final = "owner"
+FOLDER_PREFIX: Final = "eventonce-study-"
+OWNER_FILE: Final = "owner"
 """A file in the folder, locked by its process: the lock ends with the process."""
 
 
@@ -31,12 +31,12 @@ class Scratch:
 
     def __init__(self) -> None:
         _remove_abandoned()
-        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
         self._owned = _own(Path(self._folder.name))
         _open.add(Path(self._folder.name))
         with self._told():
             self._database = duckdb().connect(f"{self._folder.name}/index.duckdb")
-        self.run(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+        self.run(f"SET memory_limit = '{MEMORY_LIMIT}'; SET preserve_insertion_order = false")
         # DuckDB would draw a progress bar on stdout, into the report.
         self.run("SET enable_progress_bar = false")
 
@@ -95,7 +95,7 @@ class Scratch:
             # DuckDB reports a full temporary folder as out of memory too.
             if isinstance(error, module.OutOfMemoryException) and DISK_FULL not in str(error):
                 raise EventonceError(
-                    f"this capture needs more memory than the limit of {MEMORY}, or than the "
+                    f"this capture needs more memory than the limit of {MEMORY_LIMIT}, or than the "
                     f"machine has: {first}. End other programs, or study fewer files at "
                     f"once"
                 ) from error
@@ -122,7 +122,7 @@ def _own(folder: Path) -> IO[bytes]:
     if fcntl is not None:
         fcntl.flock(owned, fcntl.LOCK_EX)
     # Locked before it gets its name: no other process sees it unlocked.
-    new.rename(folder / OWNER)
+    new.rename(folder / OWNER_FILE)
     return owned
 
 
@@ -130,7 +130,7 @@ def _remove_abandoned() -> None:
     """Remove the folders of studies that were killed."""
     if fcntl is None:
         return
-    for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+    for owner in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/{OWNER_FILE}"):
         # The folder may belong to another user, or disappear meanwhile.
         with suppress(OSError), owner.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

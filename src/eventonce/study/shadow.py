@@ -20,14 +20,15 @@ from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.shadow import ShadowLine
 from eventonce.study.scratch import Scratch
+from eventonce.study.units import DAY, HOUR
 
 _MARK: Final = b'{"shadow":1,'
-ENOUGH: Final = 3_000
+SAFE_DROPS: Final = 3_000
 """Drops without a difference that are needed: then fewer than one in a thousand is wrong (95 %)."""
-TWICE: Final = 2
+GAP_FACTOR: Final = 2
 """How often the longest gap must fit into `remember`, and into the time of the record."""
 
-COLUMNS: Final = {
+RECORD_ROW: Final = {
     "decided": "BIGINT",
     "id": "VARCHAR",
     "type": "VARCHAR",
@@ -39,11 +40,10 @@ COLUMNS: Final = {
     "guard": "VARCHAR",
     "fingerprint": "VARCHAR",
 }
-LONGEST_PAUSE: Final = 86_400_000
+LONGEST_PAUSE: Final = DAY
 """The most milliseconds without a line that count as time of the record; more may be a gap in
 it."""
-HOUR: Final = 3_600_000
-BATCH: Final = 10_000
+RECORDED_TOGETHER: Final = 10_000
 LISTED: Final = 20
 """The most drops with other content in the report."""
 
@@ -121,7 +121,7 @@ class ShadowReport(msgspec.Struct, frozen=True):
 def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
     """Return the report on these lines; lines of other kinds are skipped."""
     with Scratch() as scratch:
-        scratch.table("recorded", COLUMNS)
+        scratch.table("recorded", RECORD_ROW)
         batch: list[bytes] = []
         broken = 0
         for line in lines:
@@ -132,10 +132,10 @@ def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
                 batch.append(_row(_decode(text)))
             except ValueError:
                 broken += 1
-            if len(batch) >= BATCH:
-                scratch.load("recorded", COLUMNS, batch)
+            if len(batch) >= RECORDED_TOGETHER:
+                scratch.load("recorded", RECORD_ROW, batch)
                 batch = []
-        scratch.load("recorded", COLUMNS, batch)
+        scratch.load("recorded", RECORD_ROW, batch)
         return _report(scratch, broken)
 
 
@@ -309,24 +309,24 @@ def _missing(
             "key, or the fields that change with every publish in `ignore`"
         )
         helps = False
-    if compared < ENOUGH:
+    if compared < SAFE_DROPS:
         have = "drop has its" if compared == 1 else "drops have their"
-        missing.append(f"{compared} {have} original in the record, {ENOUGH} are needed")
+        missing.append(f"{compared} {have} original in the record, {SAFE_DROPS} are needed")
         if compared and span:
-            waits.append((ENOUGH - compared) * span // compared)
+            waits.append((SAFE_DROPS - compared) * span // compared)
         else:
             helps = False
     for rule, gap, remember in windows:
-        if TWICE * gap > remember:
+        if GAP_FACTOR * gap > remember:
             missing.append(
                 f"the longest gap of rule {rule} does not fit twice into what is remembered: raise "
-                f"its `remember` to {duration_text(-(-TWICE * gap // HOUR) * HOUR)}"
+                f"its `remember` to {duration_text(-(-GAP_FACTOR * gap // HOUR) * HOUR)}"
             )
             helps = False
     longest = max((gap for _, gap, _ in windows), default=0)
-    if TWICE * longest > span:
+    if GAP_FACTOR * longest > span:
         missing.append("the record is not yet twice as long as the longest gap")
-        waits.append(TWICE * longest - span)
+        waits.append(GAP_FACTOR * longest - span)
     return missing, max(waits) if helps and waits else None
 
 

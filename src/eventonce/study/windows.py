@@ -16,28 +16,25 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.study.copies import SAME_SECOND, TOGETHER
+from eventonce.study.copies import EMISSIONS_GAP, SAME_SECOND
 from eventonce.study.index import Index
+from eventonce.study.units import DAY, HOUR, MINUTE, SECOND
 
-SECOND: Final = 1_000
-MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
 GRID: Final = (
     *(10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR),
     *(6 * HOUR, DAY, 2 * DAY, 4 * DAY, 5 * DAY, 8 * DAY),
 )
-BEYOND: Final = 5 * DAY
+NO_RETRY_AFTER: Final = 5 * DAY
 """Milliseconds after which no retry comes: a later equal event is a genuine repeat."""
 MOST_ROWS: Final = 500_000
 """The most lines that are read: of more, a share of the keys is read, and counts are scaled."""
 MOST_OF_A_KEY: Final = 100_000
 """The most lines of one key that are read: of more, the first ones, and counts are scaled."""
-PROPOSED: Final = "proposed rules"
+PROPOSED_RULES: Final = "proposed rules"
 """The name in place of a rule's, for learned keys."""
-RULES: Final = 10
+RULES_SHOWN: Final = 10
 """The most rules shown separately: those with most wrong drops first, then with most copies."""
-ENOUGH: Final = 100
+COPIES_TO_SHOW: Final = 100
 """Copies that a rule without wrong drops needs to be shown separately: with so many, a share is
 known within ten points."""
 
@@ -120,7 +117,7 @@ def windows_of(
         _count(lines, weight, told, span, timed=lines[0][1] in timed)
     for rule in [*counts][1:]:
         total.add(counts[rule])
-    enough = -(-ENOUGH // one_in)
+    enough = -(-COPIES_TO_SHOW // one_in)
     told_apart = sorted(
         (
             rule
@@ -134,14 +131,14 @@ def windows_of(
     )
     found = [
         _windows(rule, counts[rule], one_in, span, missed if not rule else 0)
-        for rule in ("", *told_apart[:RULES])
+        for rule in ("", *told_apart[:RULES_SHOWN])
     ]
     rows, one_in = _rows(index, "learned")
     proposed = _Counts()
     for lines, weight in _groups(rows):
         _count(lines, weight, proposed, span, timed=lines[0][1] in timed)
     if proposed.copies:
-        found.append(_windows(PROPOSED, proposed, one_in, span, 0))
+        found.append(_windows(PROPOSED_RULES, proposed, one_in, span, 0))
     return tuple(found)
 
 
@@ -190,7 +187,7 @@ def _count(
     latest = lines[-1][2]
     facts = _facts(lines, timed=timed)
     told.copies += len(lines) - len(set(facts))
-    if latest - first > BEYOND:
+    if latest - first > NO_RETRY_AFTER:
         _count_repeats(lines, facts, told, span)
     times = [line[2] for line in lines]
     caught = lost = 0
@@ -214,11 +211,11 @@ def _count_repeats(
         sent.setdefault(fact, {}).setdefault(line[3] or line[2], line[2])
     for by_id in sent.values():
         times = sorted(by_id.values())
-        pairs = sum(bisect_left(times, at - BEYOND) for at in times)
+        pairs = sum(bisect_left(times, at - NO_RETRY_AFTER) for at in times)
         if not pairs:
             continue
         told.beyond += pairs
-        rate = pairs / len(times) / _exposure(BEYOND, span, span)
+        rate = pairs / len(times) / _exposure(NO_RETRY_AFTER, span, span)
         for number, length in enumerate(GRID):
             mean = rate * _exposure(0, min(length, span), span)
             told.repeats[number] += len(times) * mean / (1 + mean)
@@ -263,11 +260,11 @@ def _at_once(before: tuple[int, int, int | None], at: int, sent: int | None) -> 
     _, earlier, sent_before = before
     if sent is None or sent_before is None:
         return at - earlier <= SAME_SECOND
-    return at - earlier <= TOGETHER and abs(sent - sent_before) <= SAME_SECOND
+    return at - earlier <= EMISSIONS_GAP and abs(sent - sent_before) <= SAME_SECOND
 
 
 def _windows(rule: str, told: _Counts, one_in: int, span: int, missed: int) -> Windows:
-    observed = max(0, span - BEYOND)
+    observed = max(0, span - NO_RETRY_AFTER)
     copies = told.copies * one_in + missed
     grid = []
     counted = zip(GRID, told.caught, told.differing, told.repeats, strict=True)
@@ -275,7 +272,7 @@ def _windows(rule: str, told: _Counts, one_in: int, span: int, missed: int) -> W
         repeats = at_most = None
         if observed:
             repeats = expected * one_in
-            bound = _exposure(0, min(length, span), span) / _exposure(BEYOND, span, span)
+            bound = _exposure(0, min(length, span), span) / _exposure(NO_RETRY_AFTER, span, span)
             bound = expected / told.beyond if told.beyond else bound
             at_most = (_upper(differing) + _upper(told.beyond) * bound) * one_in
         share = caught * one_in / copies if copies else 1.0

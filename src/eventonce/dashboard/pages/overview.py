@@ -18,7 +18,7 @@ from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
 from eventonce.history.search import SAME_ID
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
 from eventonce.markup import Html, dotted, joined, number, share, tag
-from eventonce.study.page.layout import UNKNOWN
+from eventonce.study.page.layout import UNKNOWN_AMOUNT
 
 STATUSES: Final = {
     group: ",".join(status for status, its in GROUP_OF.items() if its == group) for group in GROUPS
@@ -153,7 +153,7 @@ def _outcomes(snapshot: Snapshot, past: Past, range_: Range, since: str) -> Html
                     tag("span", class_=f"key k{place}", aria_hidden="true"),
                     _link(name, status=STATUSES[group], since=since) if many else name,
                 ),
-                f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN,
+                f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN_AMOUNT,
                 number(many),
                 share(many, total),
                 tag("span", words, class_="soft"),

@@ -20,7 +20,7 @@ from eventonce.history.leases import UNREADABLE, Lease, Watched, WorkerState, pr
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
-from eventonce.study.page.layout import UNKNOWN
+from eventonce.study.page.layout import UNKNOWN_AMOUNT
 
 
 async def page(request: Request) -> Response:
@@ -89,8 +89,8 @@ def _seen(workers: list[Worker], now: int) -> Html:
             number(one.groups.get("not settled", 0)),
             number(one.groups.get("dead letters", 0)),
             moment(one.last)[11:16] if one.last else "none",
-            UNKNOWN if one.in_flight is None else number(one.in_flight),
-            UNKNOWN if one.held is None else number(one.held),
+            UNKNOWN_AMOUNT if one.in_flight is None else number(one.in_flight),
+            UNKNOWN_AMOUNT if one.held is None else number(one.held),
         )
         for one in workers
     ]

@@ -20,7 +20,7 @@ GATHER_BYTES: Final = 4 << 20
 """Lines are committed together, for so many seconds or up to so many bytes: a commit waits for the
 disk, and lines that are compressed together become smaller."""
 
-TICK: Final = 0.5
+EMPTY_INTERVAL: Final = 0.5
 """Seconds after which a feed without arrivals yields an empty list."""
 
 Brought = Arrived | bytes

@@ -30,10 +30,10 @@ LAST_TIME: Final = 2_000_000_000
 """The seconds of 2015 and 2033: an instant outside is not the time of an event, but a birthday or a
 telephone number."""
 
-INSTANT_DIGITS: Final = 19
+NANOSECOND_DIGITS: Final = 19
 """The digits of an instant in nanoseconds."""
 
-SMALL: Final = 1_000
+SMALL_NUMBERS: Final = 1_000
 """Whole numbers below this are counts, priorities and versions: they identify nobody."""
 
 KNOWN: Final = frozenset(
@@ -48,8 +48,8 @@ KNOWN: Final = frozenset(
 """Fields that tell events apart, or have a few known values: kept if the value is one word; only
 ids in it are replaced."""
 
-CHANNEL: Final = "channel of the line"
-WHOLE: Final = "all of it"
+CHANNEL_NAME: Final = "channel of the line"
+WHOLE_VALUE: Final = "all of it"
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}")
 _WORDS: Final = re.compile(r"[A-Za-z0-9_.:/{} -]{1,128}")
@@ -74,7 +74,7 @@ _IDS: Final = re.compile(rf"({_UUID}|{_LONG_HEX})|([0-9]{{7,}})")
 _HEX: Final = re.compile(r"(?=[^a-f]*[a-f])(?=[^0-9]*[0-9])[0-9a-f]{8,}(?:-[0-9a-f]{4,})*")
 _MAIL: Final = re.compile(r"[^\s@]+@[^\s@]+")
 _SCHEME: Final = re.compile(r"(?:tel|sip|sips|mailto|https?|urn):/{0,2}")
-_ISO: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
+_ISO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 
 
 class Anonymiser:
@@ -96,11 +96,11 @@ class Anonymiser:
 
     def left(self, type: str) -> list[str]:
         """Return the fields of a type with values that were not changed."""
-        return [field or WHOLE for field, told in self.fields[type].items() if False in told]
+        return [field or WHOLE_VALUE for field, told in self.fields[type].items() if False in told]
 
     def replaced(self, type: str) -> list[str]:
         """Return the fields of a type with values that were replaced."""
-        return [field or WHOLE for field, told in self.fields[type].items() if True in told]
+        return [field or WHOLE_VALUE for field, told in self.fields[type].items() if True in told]
 
     def __call__(self, raw: bytes) -> bytes:
         """Return the line with its personal values replaced."""
@@ -116,7 +116,7 @@ class Anonymiser:
             line.event = msgspec.Raw(self._event(bytes(line.event), told))
         line.id = self._text(line.id, "id")
         line.channel = self._known(line.channel)
-        told[CHANNEL] = {False}
+        told[CHANNEL_NAME] = {False}
         return msgspec.json.encode(line)
 
     def _event(self, body: bytes, told: dict[str, set[bool]]) -> bytes:
@@ -193,7 +193,7 @@ class Anonymiser:
         return "".join(map(add, rest, [*ids, ""]))
 
     def _number(self, value: float, name: str) -> float:
-        if abs(value) < SMALL and (isinstance(value, int) or abs(value) <= 1):
+        if abs(value) < SMALL_NUMBERS and (isinstance(value, int) or abs(value) <= 1):
             return value
         if _COUNTED.search(name) or _is_instant(value, name):
             return value
@@ -246,9 +246,9 @@ def _is_known(text: str, name: str, path: str) -> bool:
 
 def _is_time(text: str, name: str) -> bool:
     if text.isdecimal():
-        timed = len(text) <= INSTANT_DIGITS and _is_instant(int(text), name)
+        timed = len(text) <= NANOSECOND_DIGITS and _is_instant(int(text), name)
         return timed and bool(_TIMED.search(name))
-    if not _ISO.fullmatch(text):
+    if not _ISO_TIME.fullmatch(text):
         return False
     try:
         return FIRST_TIME <= datetime.fromisoformat(text).timestamp() < LAST_TIME
@@ -261,6 +261,6 @@ def _is_instant(value: float, name: str) -> bool:
     number, and need a name that says so."""
     if FIRST_TIME <= value < LAST_TIME:
         return bool(_TIMED.search(name))
-    if value >= 10**INSTANT_DIGITS:
+    if value >= 10**NANOSECOND_DIGITS:
         return False
     return any(FIRST_TIME <= value / unit < LAST_TIME for unit in (10**3, 10**6, 10**9))

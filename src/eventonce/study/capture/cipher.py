@@ -13,16 +13,16 @@ from functools import cache, lru_cache
 from hashlib import blake2b, shake_128
 from typing import Final
 
-LARGE: Final = 1 << 64
+LARGE_SHAPE: Final = 1 << 64
 """The number of texts of one shape above which two hashes are practically never the same."""
 ROUNDS: Final = 8
-BLOCK: Final = 128
+BLOCK_CHARACTERS: Final = 128
 """Characters of a script are neighbours: a letter is replaced by another one of its block."""
 LARGE_SCRIPTS: Final = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
 """Chinese characters and Korean syllables: within a block, most family names could be guessed."""
 HEX: Final = "0123456789abcdef"
 DIGITS: Final = "0123456789"
-SIGNIFICANT: Final = "123456789"
+FIRST_DIGITS: Final = "123456789"
 
 
 class Cipher:
@@ -49,7 +49,7 @@ class Cipher:
         bare = digits.lstrip("0")
         if not bare:
             return digits
-        alphabets = [SIGNIFICANT, *[DIGITS] * (len(bare) - 1)]
+        alphabets = [FIRST_DIGITS, *[DIGITS] * (len(bare) - 1)]
         return digits[: len(digits) - len(bare)] + self._replaced(bare, alphabets)
 
     def _hexadecimal(self, text: str) -> str:
@@ -63,7 +63,7 @@ class Cipher:
         size = 1
         for alphabet in alphabets:
             size *= len(alphabet) or 1
-            if size > LARGE:
+            if size > LARGE_SHAPE:
                 return self._digested(text, alphabets)
         value = 0
         for one, alphabet in zip(text, alphabets, strict=True):
@@ -119,10 +119,10 @@ def _alphabet(one: str) -> str:
     category = unicodedata.category(one)
     if category[0] not in "LN":
         return ""
-    block = ord(one) // BLOCK * BLOCK
+    block = ord(one) // BLOCK_CHARACTERS * BLOCK_CHARACTERS
     first, last = next(
         (script for script in LARGE_SCRIPTS if script[0] <= ord(one) <= script[1]),
-        (block, block + BLOCK - 1),
+        (block, block + BLOCK_CHARACTERS - 1),
     )
     return _letters(first, last, category)
 

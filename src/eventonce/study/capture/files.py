@@ -15,9 +15,9 @@ from eventonce.sources.files import EVENT_BYTES, events_of
 from eventonce.sources.inputs import Input, NoInput, Place, inputs
 from eventonce.sources.json_stream import Long
 from eventonce.study.arrivals import arrival
-from eventonce.study.capture import TICK, Brought
+from eventonce.study.capture import EMPTY_INTERVAL, Brought
 
-POLL: Final = 30.0
+SEARCH_INTERVAL: Final = 30.0
 """Seconds between two searches for new files or objects."""
 
 log = logging.getLogger("eventonce.capture")
@@ -62,8 +62,8 @@ class FileFeed:
                     )
             if not self._follow:
                 return
-            for _ in range(int(POLL / TICK)):
-                time.sleep(TICK)
+            for _ in range(int(SEARCH_INTERVAL / EMPTY_INTERVAL)):
+                time.sleep(EMPTY_INTERVAL)
                 yield ()
 
     def position(self) -> Position:
@@ -89,7 +89,7 @@ class FileFeed:
         except SourceUnavailable as error:
             if not self._follow or not self._done:
                 raise
-            log.warning("%s; trying again in %g s", error, POLL)
+            log.warning("%s; trying again in %g s", error, SEARCH_INTERVAL)
             return []
         if passed_over:
             self._note(passed_over)

@@ -13,20 +13,20 @@ from eventonce.aws.sessions import Access, Client, connect
 from eventonce.clock import wall_clock
 from eventonce.envelope.captured import Arrived, written_line
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
-from eventonce.study.capture import TICK, Brought
+from eventonce.study.capture import EMPTY_INTERVAL, Brought
 
 READ_TIMEOUT: Final = 30.0
-ATTEMPTS: Final = 8
+LOGS_ATTEMPTS: Final = 8
 """How often a request is sent: more than five a second are throttled."""
-PAGE: Final = 10_000
-POLL: Final = 5.0
+PAGE_LINES: Final = 10_000
+FOLLOW_INTERVAL: Final = 5.0
 """Seconds between two requests for new lines, with --follow."""
 OVERLAP: Final = 5 * 60_000
 """Milliseconds that a request goes back: a line may be stored later than its time."""
 
-FUNCTIONS: Final = "/aws/lambda/"
+FUNCTION_GROUPS: Final = "/aws/lambda/"
 """The prefix of the log groups of functions: there, only the lines of a tap are events."""
-TAPPED: Final = "{ $.eventonce = 1 }"
+TAP_FILTER: Final = "{ $.eventonce = 1 }"
 
 log = logging.getLogger("eventonce.capture")
 
@@ -50,7 +50,7 @@ class LogGroupFeed:
         self.broken = False
         self.name = name
         self._where = (access.region, access.endpoint)
-        make = partial(connect, "logs", access, read_timeout=READ_TIMEOUT, attempts=ATTEMPTS)
+        make = partial(connect, "logs", access, read_timeout=READ_TIMEOUT, attempts=LOGS_ATTEMPTS)
         self._client = Client(make, self._explain)
         self._begin, self._end = begin, end
         self._follow = follow
@@ -85,11 +85,11 @@ class LogGroupFeed:
             except SourceUnavailable as error:
                 if not self._follow or not answered:
                     raise
-                log.warning("%s; trying again in %g s", error, POLL)
+                log.warning("%s; trying again in %g s", error, FOLLOW_INTERVAL)
             if not self._follow or (self._end is not None and wall_clock() >= self._end):
                 return
-            for _ in range(int(POLL / TICK)):
-                time.sleep(TICK)
+            for _ in range(int(FOLLOW_INTERVAL / EMPTY_INTERVAL)):
+                time.sleep(EMPTY_INTERVAL)
                 yield ()
 
     def position(self) -> Position:
@@ -110,11 +110,11 @@ class LogGroupFeed:
             )
 
     def _pages(self, begin: int) -> Iterator[list[dict[str, Any]]]:
-        asked: dict[str, Any] = {"logGroupName": self.name, "startTime": begin, "limit": PAGE}
+        asked: dict[str, Any] = {"logGroupName": self.name, "startTime": begin, "limit": PAGE_LINES}
         if self._end is not None:
             asked["endTime"] = self._end
-        if self.name.startswith(FUNCTIONS):
-            asked["filterPattern"] = TAPPED
+        if self.name.startswith(FUNCTION_GROUPS):
+            asked["filterPattern"] = TAP_FILTER
         while True:
             answer = self._client.call("filter_log_events", **asked)
             # A page that is not the last may be empty.
@@ -146,7 +146,7 @@ class LogGroupFeed:
         line = written_line(raw)
         if line is not None:
             return line
-        if not message.startswith("{") or self.name.startswith(FUNCTIONS):
+        if not message.startswith("{") or self.name.startswith(FUNCTION_GROUPS):
             return None
         arrived = one.get("ingestionTime") or one["timestamp"]
         return Arrived(raw, f"logs:{self.name}", one["eventId"], arrived)

@@ -15,21 +15,21 @@ from eventonce.aws.sqs import Queue as SQSQueue
 from eventonce.clock import wall_clock
 from eventonce.envelope.captured import Arrived
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
-from eventonce.study.capture import TICK
+from eventonce.study.capture import EMPTY_INTERVAL
 
-SUFFIX: Final = "-capture"
+QUEUE_SUFFIX: Final = "-capture"
 """The end of the name of a queue that is made for a capture: no one else reads it."""
 
 RECEIVERS: Final = 4
 VISIBILITY: Final = 120
 """Seconds until a message that is not yet on the disk is received again."""
-WAIT: Final = 2
+RECEIVE_WAIT: Final = 2
 """Seconds that a request waits for a message, and a capture for the end of its requests."""
-EMPTY: Final = 2
+EMPTY_ANSWERS: Final = 2
 """Empty answers in a row after which a receiver takes the queue for empty."""
-AHEAD: Final = 100
+ANSWERS_AHEAD: Final = 100
 """The most answers of ten messages that wait for the disk."""
-PAUSES: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+RETRY_PAUSES: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds between attempts while the queue cannot be reached."""
 ATTRIBUTES: Final = ("ApproximateReceiveCount",)
 
@@ -41,13 +41,13 @@ Message = tuple[Arrived, str]
 
 def own(queue: SQSQueue, *, said: bool) -> None:
     """Raise ConfigError, unless the name or the user says that only the capture reads the queue."""
-    if said or queue.name.removesuffix(".fifo").endswith(SUFFIX):
+    if said or queue.name.removesuffix(".fifo").endswith(QUEUE_SUFFIX):
         return
     raise ConfigError(
         f"{queue}: capture deletes each message once it is written, and would take it from a "
         f"worker or a function that reads this queue. Make a queue of its own with `eventonce "
-        f"infra apply --role capture`, whose name ends with {SUFFIX}; or, if nobody else reads "
-        f"this one, add --own-queue"
+        f"infra apply --role capture`, whose name ends with {QUEUE_SUFFIX}; or, if nobody else "
+        f"reads this one, add --own-queue"
     )
 
 
@@ -60,7 +60,7 @@ class QueueFeed:
         self.broken = False
         self._queue = queue
         self._follow = follow
-        self._received: Queue[list[Message] | EventonceError | None] = Queue(AHEAD)
+        self._received: Queue[list[Message] | EventonceError | None] = Queue(ANSWERS_AHEAD)
         self._stopped = threading.Event()
         self._undeleted: dict[str, str] = {}
         """The receipts of messages that were brought, by message id."""
@@ -88,7 +88,7 @@ class QueueFeed:
         running = RECEIVERS
         while running:
             try:
-                found = self._received.get(timeout=TICK)
+                found = self._received.get(timeout=EMPTY_INTERVAL)
             except Empty:
                 yield ()
                 continue
@@ -154,8 +154,8 @@ class QueueFeed:
     def _run(self) -> None:
         empty = 0
         try:
-            while not self._stopped.is_set() and (self._follow or empty < EMPTY):
-                messages = self._patiently(lambda: self._receive(WAIT))
+            while not self._stopped.is_set() and (self._follow or empty < EMPTY_ANSWERS):
+                messages = self._patiently(lambda: self._receive(RECEIVE_WAIT))
                 empty = 0 if messages else empty + 1
                 if messages:
                     self._put(messages)
@@ -167,13 +167,13 @@ class QueueFeed:
     def _put(self, found: list[Message] | EventonceError | None) -> None:
         while not self._stopped.is_set():
             try:
-                self._received.put(found, timeout=TICK)
+                self._received.put(found, timeout=EMPTY_INTERVAL)
             except Full:
                 continue
             return
 
     def _patiently(self, call: Callable[[], list[Message]]) -> list[Message]:
-        for pause in chain(PAUSES, repeat(PAUSES[-1])):
+        for pause in chain(RETRY_PAUSES, repeat(RETRY_PAUSES[-1])):
             try:
                 return call()
             except SourceUnavailable as error:

@@ -30,8 +30,8 @@ except ModuleNotFoundError:  # Windows
 MODE: Final = 0o600
 """Only the owner may read a capture: it contains what customers said."""
 
-ENDINGS: Final = (".jsonl", ".ndjson", ".json")
-PACKED: Final = (".gz", ".zst")
+CAPTURE_ENDINGS: Final = (".jsonl", ".ndjson", ".json")
+PACKED_ENDINGS: Final = (".gz", ".zst")
 
 ROTATE_BYTES: Final = 256 << 20
 ROTATE_AGE: Final = 24 * 3_600_000  # milliseconds
@@ -225,10 +225,10 @@ class Recorder:
 def named(path: Path) -> tuple[str, str]:
     """Return the name of a capture without its ending, and the ending; ConfigError if unknown."""
     name, packed = path.name, ""
-    if name.endswith(PACKED):
+    if name.endswith(PACKED_ENDINGS):
         name, packed = path.stem, path.suffix
     stem, dot, last = name.rpartition(".")
-    if not stem or dot + last not in ENDINGS:
+    if not stem or dot + last not in CAPTURE_ENDINGS:
         raise ConfigError(
             f"{path}: the name of a capture ends with .jsonl, .jsonl.gz or .jsonl.zst"
         )

@@ -17,19 +17,19 @@ from eventonce.markup import (
     tag,
 )
 from eventonce.study.backtest import Result
-from eventonce.study.cost import ASSUMED
+from eventonce.study.cost import ASSUMPTIONS
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, figure, table
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 
-OURS: Final = "eventonce"
-OTHER: Final = " whose content is not that of the original"
-BEFORE: Final = " whose content ran before"
-LOST: Final = ("lost", "copies run")
-DIFFER: Final = ("other content", "runs alike")
-ANEW: Final = "written anew"
-UNKNOWN: Final = (
+OWN_GUARDS: Final = "eventonce"
+DIFFERS: Final = " whose content is not that of the original"
+RAN_BEFORE: Final = " whose content ran before"
+KNOWN_HARMS: Final = ("lost", "copies run")
+POSSIBLE_HARMS: Final = ("other content", "runs alike")
+WRITTEN_ANEW: Final = "written anew"
+HARMS_NOTE: Final = (
     "other content: dropped, though the content differs from that of the event it is taken for. "
     "written anew: dropped, and differs only in what a publication writes anew, as far as this "
     "capture tells: a trace, a time of the notice. runs alike: run, though the content is that of "
@@ -46,7 +46,7 @@ def backtest_page(
 ) -> Page:
     """Return the page of a backtest; `events` has the fields of the lines of the examples."""
     known = results[0].lost is not None
-    ours = [one for one in results if one.guard.startswith(OURS)]
+    ours = [one for one in results if one.guard.startswith(OWN_GUARDS)]
     page = Page("What each guard would have done", lead(sentence(results)), made=made)
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
@@ -69,7 +69,7 @@ def backtest_page(
     ]
     if costs:
         head = ("guard", "events", "DynamoDB", "Redis", "PostgreSQL", "SQLite")
-        page.section("What a month costs", table(head, costs), tag("p", ASSUMED, class_="note"))
+        page.section("What a month costs", table(head, costs), tag("p", ASSUMPTIONS, class_="note"))
     masked = "" if values else " Values are masked."
     for title, chosen in (
         ("Drops of other content", [(one.guard, one.examples) for one in results]),
@@ -89,8 +89,8 @@ def backtest_page(
 def sentence(results: Sequence[Result]) -> Sentence:
     """Return the first sentence of a backtest."""
     first = results[0]
-    ours = [one for one in results if one.guard.startswith(OURS)]
-    theirs = [one for one in results if not one.guard.startswith(OURS)]
+    ours = [one for one in results if one.guard.startswith(OWN_GUARDS)]
+    theirs = [one for one in results if not one.guard.startswith(OWN_GUARDS)]
     said: list[str | Highlight] = [f"In {duration(first.span)}: " if first.span else ""]
     said.append(Highlight(counted(first.lines, "event")))
     if first.copies is not None:
@@ -105,7 +105,7 @@ def sentence(results: Sequence[Result]) -> Sentence:
             loses, lets = "The usual recipes lose up to ", "let up to "
         if first.lost is None:
             events = _harm(lost, "event")
-            said += [drops, events, f"{OTHER}, and {runs}", _harm(through), f"{BEFORE}; "]
+            said += [drops, events, f"{DIFFERS}, and {runs}", _harm(through), f"{RAN_BEFORE}; "]
         else:
             copies = _harm(through, "copy", "copies")
             said += [loses, _harm(lost), f" and {lets}", copies, " through; "]
@@ -115,7 +115,7 @@ def sentence(results: Sequence[Result]) -> Sentence:
         if first.lost is not None:
             said += [best.guard, " loses ", _harm(wrong), " and lets ", _harm(again), " through."]
         else:
-            one, other, before = ("", "", "") if theirs else ("event", f"{OTHER},", BEFORE)
+            one, other, before = ("", "", "") if theirs else ("event", f"{DIFFERS},", RAN_BEFORE)
             said += [best.guard, " drops ", _harm(wrong, one), f"{other} and runs "]
             said += [_harm(again), f"{before}."]
             if best.written_anew:
@@ -141,7 +141,7 @@ def _meaning(*, known: bool) -> str:
             "A lost event never takes effect; a copy that runs takes effect again. Every guard met "
             "the same deliveries, the same crashes and the same outages."
         )
-    return f"{UNKNOWN[0].upper()}{UNKNOWN[1:]} Every guard met the same deliveries."
+    return f"{HARMS_NOTE[0].upper()}{HARMS_NOTE[1:]} Every guard met the same deliveries."
 
 
 def guards(results: Sequence[Result]) -> plots.Plot:
@@ -152,8 +152,8 @@ def guards(results: Sequence[Result]) -> plots.Plot:
     return plots.bars(
         "What each guard loses and lets through" if known else "What each guard drops and runs",
         f"{best.guard} {least}: {_both(best)[0]} and {_both(best)[1]}.",
-        [(one.guard, _both(one), one.guard.startswith(OURS)) for one in results],
-        LOST if known else DIFFER,
+        [(one.guard, _both(one), one.guard.startswith(OWN_GUARDS)) for one in results],
+        KNOWN_HARMS if known else POSSIBLE_HARMS,
     )
 
 
@@ -171,10 +171,10 @@ def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
             "Superseded are versions that a state rule need not run: older than the one applied, "
             "or the same state."
         )
-    for place, name in enumerate(LOST if known else DIFFER):
+    for place, name in enumerate(KNOWN_HARMS if known else POSSIBLE_HARMS):
         columns[name] = [_both(one)[place] for one in results]
     if not known:
-        columns[ANEW] = [one.written_anew for one in results]
+        columns[WRITTEN_ANEW] = [one.written_anew for one in results]
     if known:
         columns["recall"] = [_percent(one.recall) for one in results]
         columns["precision"] = [_percent(one.precision) for one in results]
@@ -182,7 +182,7 @@ def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
             "Recall is the share of copies that were dropped, precision the share of drops that "
             "were copies."
         )
-    strong = [place for place, one in enumerate(results) if one.guard.startswith(OURS)]
+    strong = [place for place, one in enumerate(results) if one.guard.startswith(OWN_GUARDS)]
     rows = list(zip(*columns.values(), strict=True))
     return [
         tag("p", " ".join(notes), class_="note") if notes else Html(""),

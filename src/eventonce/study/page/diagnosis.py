@@ -20,37 +20,38 @@ from eventonce.markup import (
 )
 from eventonce.study.causes import REMEDIES
 from eventonce.study.copies import Where
-from eventonce.study.diagnose import MARKS, Diagnosis, KindReport, Late
+from eventonce.study.diagnose import LATENESS_MARKS, Diagnosis, KindReport, Late
 from eventonce.study.examples import Example
 from eventonce.study.findings import Finding
-from eventonce.study.over_time import DECADE, OverTime
+from eventonce.study.over_time import BINS_PER_DECADE, OverTime
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, folded, listing, table
 from eventonce.study.page.pairs import Pair, side_by_side
-from eventonce.study.page.scales import DAY, HOUR, MINUTE, duration, minute
+from eventonce.study.page.scales import duration, minute
 from eventonce.study.page.scatter import Point, scatter
 from eventonce.study.proposals import toml
+from eventonce.study.units import DAY, HOUR, MINUTE
 from eventonce.study.windows import GRID, Windows
 
-MAPS: Final = 3
+MOST_MAPS: Final = 3
 """The number of types with a field map."""
-LATE: Final = (100, 10 * DAY)
+LATENESS_RANGE: Final = (100, 10 * DAY)
 """The drawn range of lateness, in milliseconds; values outside are at the edge."""
-SCALES: Final = "When the copies of each cause arrive, in UTC. Each row has a scale of its own."
-MEANT: Final = (
+TIMES_NOTE: Final = "When the copies of each cause arrive, in UTC. Each row has a scale of its own."
+LATE_NOTE: Final = (
     "30 s is the visibility time-out of a queue, 1 and 2 minutes are Lambda's retries, 5 minutes "
     "the memory of a FIFO queue, 24 hours the end of EventBridge's retries, and 4 days the end of "
     "Genesys'. The numbers above count the copies between two marks."
 )
-BOUND: Final = (
+WINDOWS_NOTE: Final = (
     "The share is of all copies, also of those that the rules in use give another key. The broken "
     "line is what is expected, the other what 95 of 100 such captures stay under."
 )
-BY_RULE: Final = (
+RULES_NOTE: Final = (
     "Each rule by itself; the share is of the copies that have its key. Open a rule to see it "
     "against the window."
 )
-LOOKS: Final = {"identity": "accent", "order": "accent", "time": "accent", "volatile": "harm"}
+ROLE_CLASS: Final = {"identity": "accent", "order": "accent", "time": "accent", "volatile": "harm"}
 
 
 def diagnosis_page(
@@ -74,7 +75,7 @@ def diagnosis_page(
         )
     if found.findings:
         page.section("Worth a look", *(_finding(*group) for group in _grouped(found.findings)))
-    maps = [kind for kind in found.kinds if kind.copies and any(_mapped(kind))][:MAPS]
+    maps = [kind for kind in found.kinds if kind.copies and any(_mapped(kind))][:MOST_MAPS]
     if maps:
         page.section(
             "Which fields tell events apart",
@@ -158,20 +159,20 @@ def _copies(page: Page, found: Diagnosis) -> None:
     page.section(
         "Why the copies are there",
         by_cause(found.causes, found.where),
-        figure(causes_over_time(found.over_time), SCALES) if found.over_time else None,
+        figure(causes_over_time(found.over_time), TIMES_NOTE) if found.over_time else None,
     )
     page.section(
         "How late copies come",
         covering(found.late) if found.late.bins else None,
         untold(found),
-        figure(lateness(found.late), MEANT) if found.late.bins else None,
+        figure(lateness(found.late), LATE_NOTE) if found.late.bins else None,
     )
     if found.windows:
         whole = found.windows[0]
         page.section(
             "Which window to choose",
             repeats(whole),
-            figure(windows_plot(whole), BOUND),
+            figure(windows_plot(whole), WINDOWS_NOTE),
             *_by_rule(found.windows[1:]),
         )
     types = [
@@ -240,7 +241,7 @@ def repeats(windows: Windows) -> str:
 
 def _by_rule(rules: Sequence[Windows]) -> list[Html]:
     """Return the windows of each rule, folded below a summary of its longest window."""
-    said = [tag("p", BY_RULE)] if rules else []
+    said = [tag("p", RULES_NOTE)] if rules else []
     for one in rules:
         last = one.grid[-1]
         wrong = _whole(last.wrong)
@@ -274,7 +275,7 @@ def windows_plot(windows: Windows) -> plots.Plot:
             if bounds
             else plots.Curve(f"{name}, at least", expected, "harm", _whole),
         ],
-        [mark for mark in MARKS if mark[0] > windows.grid[0].length],
+        [mark for mark in LATENESS_MARKS if mark[0] > windows.grid[0].length],
         (windows.grid[0].length, last.length),
         duration,
     )
@@ -303,25 +304,25 @@ def causes_over_time(counted_: OverTime) -> plots.Plot:
 def lateness(late: Late) -> plots.Plot:
     """Return the plot of lateness, with the marks of transports."""
     bins = [
-        (10 ** (place / DECADE), 10 ** ((place + 1) / DECADE), copies)
+        (10 ** (place / BINS_PER_DECADE), 10 ** ((place + 1) / BINS_PER_DECADE), copies)
         for place, copies in late.bins.items()
     ]
     return plots.histogram(
         "How late copies come",
         f"The latest comes after {duration(late.longest)}.",
         _clipped(bins),
-        MARKS,
+        LATENESS_MARKS,
         tuple(late.histogram.values()),
-        LATE,
+        LATENESS_RANGE,
     )
 
 
 def _clipped(bins: Sequence[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
     """Return the bins that are drawn; earlier ones are added to the first."""
-    low = LATE[0]
+    low = LATENESS_RANGE[0]
     shown = [one for one in bins if one[0] >= low]
     early = sum(copies for begin, _, copies in bins if begin < low)
-    width: float = 10 ** (1 / DECADE)
+    width: float = 10 ** (1 / BINS_PER_DECADE)
     begin, end, copies = shown[0] if shown and shown[0][0] < low * 1.01 else (low, low * width, 0)
     rest = shown[1:] if copies else shown
     return [(begin, end, copies + early), *rest] if early else shown
@@ -333,7 +334,7 @@ def _mapped(kind: KindReport) -> list[Point]:
             field.path.removeprefix("detail.").removeprefix("eventBody."),
             max(field.u, 1e-4),
             field.m,
-            LOOKS.get(field.role, ""),
+            ROLE_CLASS.get(field.role, ""),
         )
         for field in kind.fields
         if field.m is not None

@@ -13,12 +13,12 @@ from typing import Final, Self
 
 from eventonce.markup import THIN, Html, joined, number, tag
 from eventonce.stores.sqlite.admin import make_private
-from eventonce.study.page.plots import NARROW, WIDE, Plot, svg
+from eventonce.study.page.plots import PAGE_PX, PHONE_PX, Plot, svg
 
-ROWS: Final = 60
+ROWS_SHOWN: Final = 60
 """The most rows of a table that are shown; a capture may have thousands of types."""
 
-UNKNOWN: Final = "…"
+UNKNOWN_AMOUNT: Final = "…"
 """The sign for an amount that is not known yet."""
 
 
@@ -100,8 +100,8 @@ def figure(plot: Plot, caption: object = None) -> Html:
     numbers = tag("details", tag("summary", "The numbers"), table(plot.head, plot.rows, plot.title))
     return tag(
         "figure",
-        svg(plot, WIDE, "wide"),
-        svg(plot, NARROW, "narrow"),
+        svg(plot, PAGE_PX, "wide"),
+        svg(plot, PHONE_PX, "narrow"),
         tag("figcaption", caption) if caption else None,
         numbers,
     )
@@ -133,9 +133,9 @@ def table(
             *_cells(row, right, head if labelled else ()),
             class_="strong" if place in strong else None,
         )
-        for place, row in enumerate(rows[:ROWS])
+        for place, row in enumerate(rows[:ROWS_SHOWN])
     ]
-    rest = len(rows) - ROWS
+    rest = len(rows) - ROWS_SHOWN
     more = tag("p", f"… and {number(rest)} more.", class_="note") if rest > 0 else None
     made = tag(
         "table",
@@ -164,7 +164,7 @@ def _cells(row: Sequence[object], right: Sequence[bool], head: Sequence[str]) ->
 
 def _is_amount(cell: object) -> bool:
     return (
-        cell == UNKNOWN
+        cell == UNKNOWN_AMOUNT
         or isinstance(cell, int | float)
         or (isinstance(cell, str) and cell.rstrip("%").replace(THIN, "").replace(".", "").isdigit())
     )

@@ -10,7 +10,7 @@ from eventonce.markup import Html, counted, data, dotted, joined, tag
 from eventonce.study.page.layout import folded
 
 ABSENT: Final = object()
-OPEN: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
+UNMASKED: Final = frozenset({"arrived", "channel", "receives", "source", "type", "time"})
 """Fields of the delivery, without personal data: they are never masked."""
 
 
@@ -61,7 +61,7 @@ def _row(path: str, *sides: Mapping[str, Any], values: bool) -> Html:
     differs = len(sides) > 1
     span = None if differs else 2
     cells = [
-        tag("td", _value(side.get(path, ABSENT), shown=values or path in OPEN), colspan=span)
+        tag("td", _value(side.get(path, ABSENT), shown=values or path in UNMASKED), colspan=span)
         for side in sides
     ]
     name = tag("th", dotted(path), scope="row")

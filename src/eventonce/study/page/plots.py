@@ -10,12 +10,12 @@ from textwrap import wrap
 from typing import Final, NamedTuple
 
 from eventonce.markup import Html, joined, number, tag
-from eventonce.study.page.scales import LETTER, Linear, Log, days, rounded, staggered
+from eventonce.study.page.scales import LETTER_PX, Linear, Log, days, rounded, staggered
 
-WIDE: Final = 720
-NARROW: Final = 328
+PAGE_PX: Final = 720
+PHONE_PX: Final = 328
 """The widths of a plot in pixels: on a page, and on a telephone."""
-LABEL: Final = 16
+LABEL_PX: Final = 16
 """Pixels from one row of labels to the next."""
 
 Drawn = tuple[float, list[Html]]
@@ -77,9 +77,9 @@ def bars(
     def draw(width: int) -> Drawn:
         parts: list[Html] = []
         y = 0.0
-        room = Linear(0, most, 0, width - LETTER * (len(number(most)) + max(map(len, of)) + 3))
+        room = Linear(0, most, 0, width - LETTER_PX * (len(number(most)) + max(map(len, of)) + 3))
         for name, values, strong in rows:
-            for words in wrap(name, int(width / LETTER) - 1)[:3]:
+            for words in wrap(name, int(width / LETTER_PX) - 1)[:3]:
                 y += 16
                 parts.append(text(0, y, words, "strong" if strong else "name"))
             y += 7
@@ -128,7 +128,7 @@ def timelines(
                 for high in [max(1.5, 26 * value / most)]
             ]
         for middle, row, label in staggered(((across.at(at), label) for at, label in ticks), width):
-            parts.append(text(middle, bottom + 14 + row * LABEL, label, "small", "middle"))
+            parts.append(text(middle, bottom + 14 + row * LABEL_PX, label, "small", "middle"))
         return bottom + 20, parts
 
     return Plot(
@@ -159,8 +159,8 @@ def histogram(
         for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
             x = across.at(place)
             parts += [
-                line(x, 24, x, foot + 5 + row * LABEL, "grid"),
-                text(middle, foot + 17 + row * LABEL, label, "small halo", "middle"),
+                line(x, 24, x, foot + 5 + row * LABEL_PX, "grid"),
+                text(middle, foot + 17 + row * LABEL_PX, label, "small halo", "middle"),
             ]
         for low, high, value in bins:
             if value:
@@ -169,10 +169,10 @@ def histogram(
                 parts.append(_bar(x, foot - tall, wide, tall, "accent", number(value)))
         edges = [0.0, *(across.at(place) for place, _ in marks), float(width)]
         for value, left, right in zip(between, edges, edges[1:], strict=False):
-            if value and LETTER * len(number(value)) + 4 < right - left:
+            if value and LETTER_PX * len(number(value)) + 4 < right - left:
                 parts.append(text((left + right) / 2, 16, number(value), "small", "middle"))
         parts.append(line(0, foot + 0.5, width, foot + 0.5, "axis"))
-        return foot + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
+        return foot + 26 + LABEL_PX * max((row for _, row, _ in labels), default=0), parts
 
     names = [*(f"up to {name}" for _, name in marks), "later"]
     return Plot(title, said, draw, ("", "number"), list(zip(names, between, strict=True)))
@@ -211,8 +211,8 @@ def curves(
         for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
             x = across.at(place)
             parts += [
-                line(x, gap, x, bottom + 5 + row * LABEL, "grid"),
-                text(middle, bottom + 17 + row * LABEL, label, "small halo", "middle"),
+                line(x, gap, x, bottom + 5 + row * LABEL_PX, "grid"),
+                text(middle, bottom + 17 + row * LABEL_PX, label, "small halo", "middle"),
             ]
         for place, curve in enumerate(panels):
             foot = (place + 1) * (high + gap)
@@ -225,7 +225,7 @@ def curves(
                 _way(curve.points, across, up, f"line {curve.look}"),
             ]
             parts += _ends(curve, across, up, width, top)
-        return bottom + 26 + LABEL * max((row for _, row, _ in labels), default=0), parts
+        return bottom + 26 + LABEL_PX * max((row for _, row, _ in labels), default=0), parts
 
     columns = [
         column

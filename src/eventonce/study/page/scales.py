@@ -8,12 +8,9 @@ from math import log10
 from typing import Final, NamedTuple
 
 from eventonce.markup import HYPHEN
+from eventonce.study.units import DAY, HOUR, MINUTE, SECOND
 
-SECOND: Final = 1_000
-MINUTE: Final = 60_000
-HOUR: Final = 3_600_000
-DAY: Final = 86_400_000
-LETTER: Final = 6.8
+LETTER_PX: Final = 6.8
 """The average width of a letter in a plot, in pixels."""
 
 
@@ -57,7 +54,7 @@ def staggered(labels: Iterable[tuple[float, str]], end: float) -> Iterator[tuple
     """Yield labels at their places, each in the first row where it touches no other."""
     taken: list[float] = []
     for place, label in labels:
-        half = LETTER * len(label) / 2
+        half = LETTER_PX * len(label) / 2
         middle = min(max(place, half), end - half)
         row = next((r for r, x in enumerate(taken) if middle - half > x + 4), len(taken))
         if row == len(taken):

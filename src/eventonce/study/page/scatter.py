@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eventonce.markup import Html, tag
 from eventonce.study.page.plots import Drawn, Plot, line, text
-from eventonce.study.page.scales import LETTER, Linear, Log
+from eventonce.study.page.scales import LETTER_PX, Linear, Log
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
@@ -48,7 +48,7 @@ def scatter(
             x *= 10
         taken = []
         for x, y, words in corners:
-            at, wide, begins = across.at(x), LETTER * len(words), x < 0.2
+            at, wide, begins = across.at(x), LETTER_PX * len(words), x < 0.2
             box = (at, up.at(y) - 11, at + wide, up.at(y) + 4)
             box = box if begins else (at - wide, box[1], at, box[3])
             if not any(_touch(box, _around(across.at(one.x), up.at(one.y))) for one in points):
@@ -74,7 +74,7 @@ def _labelled(
     lines: list[Html] = []
     names: list[Html] = []
     for x, y, one in dots:
-        wide = LETTER * len(one.name)
+        wide = LETTER_PX * len(one.name)
         for down in (4, -10, 18, -26, 34, -42, 50, -58, 66, -74):
             begin = min(max(left + 4, x + (8 if down == 4 else -wide / 2)), width - wide)
             box = (begin - 2, y + down - 11, begin + wide + 2, y + down + 4)

@@ -18,11 +18,11 @@ from eventonce.markup import (
 from eventonce.study.page import plots
 from eventonce.study.page.layout import Page, entries, figure, table
 from eventonce.study.page.scales import duration, minute
-from eventonce.study.shadow import ENOUGH, Guarded, ShadowReport
+from eventonce.study.shadow import SAFE_DROPS, Guarded, ShadowReport
 
-MEANT: Final = (
-    f"Enough are {number(ENOUGH)} drops, none with another content, and a longest gap that fits "
-    "twice into what is remembered and into the time of the record."
+ENOUGH_NOTE: Final = (
+    f"Enough are {number(SAFE_DROPS)} drops, none with another content, and a longest gap that "
+    "fits twice into what is remembered and into the time of the record."
 )
 
 
@@ -96,7 +96,7 @@ def shadow_page(found: ShadowReport) -> Page:
         ("the longest gap", duration(found.longest_gap), "Between an original and its copy."),
         ("remembered", duration(found.remember), "The least of the rules that dropped."),
     ]
-    return page.section("Times", entries(rows), tag("p", MEANT, class_="note"))
+    return page.section("Times", entries(rows), tag("p", ENOUGH_NOTE, class_="note"))
 
 
 def _beside(guard: Guarded) -> plots.Plot:

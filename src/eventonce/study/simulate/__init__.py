@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 from eventonce.study.causes import Cause
 from eventonce.study.simulate.cxone import CXone
 from eventonce.study.simulate.genesys import Genesys
-from eventonce.study.simulate.traffic import DAY, Traffic
+from eventonce.study.simulate.traffic import Traffic
 from eventonce.study.simulate.unknown import Unknown
 from eventonce.study.simulate.world import Rates, SimulatedDelivery, World, as_line, cause
+from eventonce.study.units import DAY
 
 SOURCES: Final[Mapping[str, Callable[[int], Traffic]]] = {
     "genesys": Genesys,

@@ -7,17 +7,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from eventonce.study.simulate.traffic import (
-    DAY,
-    MINUTE,
-    SECOND,
-    Fact,
-    fixed,
-    iso,
-    uuid,
-)
+from eventonce.study.simulate.traffic import Fact, fixed, iso, uuid
+from eventonce.study.units import DAY, MINUTE, SECOND
 
-DIGITAL: Final = (
+DIGITAL_TYPES: Final = (
     "CaseCreated",
     "CaseStatusChanged",
     "CaseInboxAssigneeChanged",
@@ -33,7 +26,7 @@ class CXone:
     def __init__(self, seed: int) -> None:
         chance = Random(f"cxone {seed}")
         self.source = "cxone.relay"
-        self.types: tuple[str, ...] = (*DIGITAL, CONTACT)
+        self.types: tuple[str, ...] = (*DIGITAL_TYPES, CONTACT)
         self._brand = {"id": chance.randrange(1000, 9999), "tenantId": uuid(chance)}
         self._agents = [chance.randrange(10_000, 99_999) for _ in range(40)]
 

@@ -7,16 +7,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from eventonce.study.simulate.traffic import (
-    DAY,
-    HOUR,
-    MINUTE,
-    SECOND,
-    Fact,
-    iso,
-    json,
-    uuid,
-)
+from eventonce.study.simulate.traffic import Fact, iso, json, uuid
+from eventonce.study.units import DAY, HOUR, MINUTE, SECOND
 
 DETAIL: Final = "v2.detail.events.conversation.{id}."
 TRANSCRIPTION: Final = "v2.conversations.{id}.transcription"
@@ -27,7 +19,7 @@ MEMBER: Final = "v2.routing.queues.{id}.users"
 METRICS: Final = "v2.analytics.conversation.{id}.metrics"
 AUDIT: Final = "v2.audits.entitytype.{id}.entityid.{id}"
 
-ENDINGS: Final = """
+TOPIC_ENDINGS: Final = """
     customer.start customer.end flow.start flow.end flow.outcome acd.start acd.end
     user.start user.end acw wrapup contact attributes voicemail.start voicemail.end
 """.split()  # noqa: SIM905  words
@@ -48,7 +40,7 @@ class Genesys:
         self._org = uuid(chance)
         self.source = f"aws.partner/genesys.com/cloud/{self._org}/crm"
         self.types = (
-            *(DETAIL + ending for ending in ENDINGS),
+            *(DETAIL + ending for ending in TOPIC_ENDINGS),
             *(f"v2.users.{{id}}.conversations.{kind}" for kind in MEDIA.values()),
             *(TRANSCRIPTION, PRESENCE, ROUTING, ACTIVITY, MEMBER, METRICS, AUDIT),
         )

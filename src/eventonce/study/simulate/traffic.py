@@ -9,11 +9,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-SECOND: Final = 1_000
-MINUTE: Final = 60_000
-HOUR: Final = 3_600_000
-DAY: Final = 86_400_000
-
 json: Final = msgspec.json.Encoder().encode
 
 Detail = Callable[[int, int], bytes]

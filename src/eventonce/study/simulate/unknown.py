@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from eventonce.study.simulate.traffic import MINUTE, SECOND, Fact, iso, json, seconds, uuid
+from eventonce.study.simulate.traffic import Fact, iso, json, seconds, uuid
+from eventonce.study.units import MINUTE, SECOND
 
 NOUNS: Final = """
     ticket order shipment claim visit booking invoice device account lead survey task quote
@@ -17,7 +18,7 @@ BOXES: Final = "payload data content record entity resource object info".split()
 IDS: Final = ("id", "{}Id", "{}_id", "{}Number", "ref", "{}Ref", "key")
 TIMES: Final = ("occurredAt", "changedAt", "eventTime", "updated_at", "timestamp", "when")
 STATES: Final = ("status", "state", "phase", "stage", "step")
-STEPS: Final = "created assigned accepted paused resumed shipped closed reopened rejected".split()  # noqa: SIM905  words
+VERBS: Final = "created assigned accepted paused resumed shipped closed reopened rejected".split()  # noqa: SIM905  words
 TRACES: Final = ("traceId", "requestId", "x_trace", "spanId", "messageUuid", "deliveryId")
 SENT: Final = ("sentAt", "publishedAt", "emitted", "queuedAt", "relayTime")
 FILLERS: Final = ("priority", "channel", "region", "language", "tier", "category", "score")
@@ -52,7 +53,7 @@ class Unknown:
         entity, company = chance.sample(NOUNS, 2)
         self.source = f"com.{company}.{entity}s"
         self._form = _drawn(entity, chance)
-        self._steps = chance.sample(STEPS, 5)
+        self._steps = chance.sample(VERBS, 5)
         style = chance.choice(("{}.{}", "{}_{}", "{} {}"))
         self.types = tuple(style.format(entity, step) for step in self._steps)
         if chance.random() < 0.3:

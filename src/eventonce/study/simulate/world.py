@@ -16,28 +16,20 @@ from typing import Final, NamedTuple
 import msgspec
 
 from eventonce.study.causes import Cause
-from eventonce.study.simulate.traffic import (
-    DAY,
-    HOUR,
-    MINUTE,
-    SECOND,
-    Fact,
-    Traffic,
-    seconds,
-    uuid,
-)
+from eventonce.study.simulate.traffic import Fact, Traffic, seconds, uuid
+from eventonce.study.units import DAY, HOUR, MINUTE, SECOND
 
 LATEST_PUBLISH: Final = 4 * DAY
 """The time for which Genesys retries events that EventBridge does not accept."""
 LONGEST_RETRY: Final = DAY
 """The time for which EventBridge retries a target by default."""
-DOUBLE: Final = 500
+LONGEST_DOUBLE: Final = 500
 """Milliseconds within which a source emits the same state twice."""
 
 
-OUTAGE: Final = 0.05
+OUTAGE_SHARE: Final = 0.05
 """The share of time of an outage; a share of its publications is published again."""
-SETUP: Final = 0.33
+SETUP_SHARE: Final = 0.33
 """The share of time for which a second rule, integration or region exists."""
 
 
@@ -69,7 +61,7 @@ class _Setup:
         self, traffic: Traffic, share: float, begin: int, end: int, chance: Random
     ) -> None:
         self._types = _some(traffic.types, share, chance)
-        self._begin, self._end = _span(SETUP, begin, end, chance)
+        self._begin, self._end = _span(SETUP_SHARE, begin, end, chance)
 
     def covers(self, type: str, at: int) -> bool:
         """Return whether an event of this type also takes the second route at this instant."""
@@ -108,7 +100,7 @@ class World:
         self._skewed = _span(rates.clock_skew, begin, end, clock)
         self._skew = clock.choice((-1, 1)) * clock.randrange(2 * SECOND, 20 * SECOND)
         # In an outage a publisher does not know which events EventBridge accepted.
-        self._outage = _span(OUTAGE, begin, end, chance)
+        self._outage = _span(OUTAGE_SHARE, begin, end, chance)
 
     def deliveries(self, fact: Fact, chance: Random) -> list[SimulatedDelivery]:
         """Return the deliveries of a fact in the order of arrival; none if it is lost."""
@@ -125,7 +117,7 @@ class World:
     def _emissions(self, fact: Fact, chance: Random) -> Iterator[SimulatedDelivery]:
         yield from self._publications(fact, 0, chance)
         if chance.random() < self._rates.double_emission:
-            yield from self._publications(fact, chance.randrange(1, DOUBLE), chance)
+            yield from self._publications(fact, chance.randrange(1, LONGEST_DOUBLE), chance)
 
     def _publications(
         self, fact: Fact, emission: int, chance: Random
@@ -137,7 +129,7 @@ class World:
             other, at = self._traffic.second(), first + chance.randrange(2, 400)
             yield from self._routes(fact, (emission, 1), "second-integration", other, at, chance)
         begin, end = self._outage
-        if begin <= first < end and chance.random() < self._rates.republish / OUTAGE:
+        if begin <= first < end and chance.random() < self._rates.republish / OUTAGE_SHARE:
             late = end - first + int(_log_uniform(2 * MINUTE, LATEST_PUBLISH, chance))
             at = first + min(late, LATEST_PUBLISH)
             yield from self._routes(fact, (emission, 2), "re-publish", source, at, chance)

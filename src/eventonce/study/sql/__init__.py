@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from eventonce.errors import ConfigError, install_hint
 from eventonce.rules.rule import Rule
 from eventonce.rules.ruleset import TRANSPORT
+from eventonce.study.arrivals import LONGEST_EVENT
 from eventonce.study.sql.dialects import DIALECTS, Dialect
 from eventonce.study.sql.parts import canon, empty
 from eventonce.study.sql.statement import Relation, Statement
-
-LONGEST_LINE: Final = 16 << 20
-"""The most bytes of a line, as in the rest of the study."""
 
 
 def lines_of(file: str) -> Relation:
@@ -29,7 +27,7 @@ def lines_of(file: str) -> Relation:
     columns = "{'event': 'VARCHAR'}"
     lines = (
         f"READ_CSV('{name}', delim = CHR(1), header = FALSE, quote = '', escape = '', "
-        f"auto_detect = FALSE, columns = {columns}, max_line_size = {LONGEST_LINE})"
+        f"auto_detect = FALSE, columns = {columns}, max_line_size = {LONGEST_EVENT})"
     )
     numbered = f"(SELECT event, ROW_NUMBER() OVER () AS line FROM {lines}) AS lines"
     return Relation(numbered, place="line", keep=("line",))

@@ -12,7 +12,7 @@ from typing import Final
 
 from eventonce.core.ledger import KEPT_DIGESTS
 
-RESULT: Final = {
+RESULT_COLUMNS: Final = {
     "eventonce_rule": "rule",
     "eventonce_key": "key",
     "eventonce_version": "version",
@@ -23,7 +23,7 @@ RESULT: Final = {
 }
 """The columns of the result, and their names in the steps before."""
 
-INEXACT: Final = "numbers that SQL cannot compare exactly"
+INEXACT_NUMBERS: Final = "numbers that SQL cannot compare exactly"
 
 _KEY: Final = "PARTITION BY key, island"
 _BEFORE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -39,7 +39,7 @@ def judged(kept: str) -> dict[str, str]:
             CASE WHEN MIN(remember) OVER (PARTITION BY key) <> MAX(remember) OVER (PARTITION BY key)
                 THEN 'rules that remember for different times'
               WHEN MAX(CASE WHEN vague THEN 1 ELSE 0 END) OVER (PARTITION BY key) = 1
-                THEN '{INEXACT}' END AS trouble
+                THEN '{INEXACT_NUMBERS}' END AS trouble
           FROM (SELECT {every.replace(", key,", ", CASE WHEN doubt IS NULL THEN key END AS key,")},
             {terms}, vague FROM keyed) AS sure""",
         # A gap as long as `remember` always ends a window.
@@ -133,6 +133,6 @@ def judged(kept: str) -> dict[str, str]:
                 OVER (PARTITION BY key))) AS counts
           FROM decided""",
         "result": f"SELECT event{kept}, arrived, "
-        + ", ".join(f"{column} AS {name}" for name, column in RESULT.items())
+        + ", ".join(f"{column} AS {name}" for name, column in RESULT_COLUMNS.items())
         + " FROM counted",
     }

@@ -17,15 +17,15 @@ from eventonce.rules.parts import form_of, left_out
 from eventonce.study.sql.dialects import Dialect, Steps, path
 from eventonce.types import MAX_ORDER
 
-ABSENT: Final = "'{}'"
+ABSENT_PART: Final = "'{}'"
 """The text of an absent optional part: no part is an object."""
 
 NO: Final = "FALSE"
 
-WANTED: Final = "content_is_wanted"
+CONTENT_WANTED: Final = "content_is_wanted"
 """The placeholder of the condition under which a content is computed."""
 
-_ISO: Final = (
+_ISO_FORM: Final = (
     '^"[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?'
     '([Zz]|[+-][0-9]{2}:?[0-9]{2})?)?"$'
 )
@@ -105,7 +105,7 @@ def offset(value: str) -> str:
     """Return the minutes that a time as text is ahead of UTC; NULL if it is no time."""
     zone = f"COALESCE(REGEXP_EXTRACT({value}, '{_OFFSET}', 1), '')"
     minutes = f"{_whole(f'SUBSTR({zone}, 2, 2)')} * 60 + {_whole(f'RIGHT({zone}, 2)')}"
-    return f"""CASE WHEN REGEXP_MATCHES({value}, '{_ISO}')
+    return f"""CASE WHEN REGEXP_MATCHES({value}, '{_ISO_FORM}')
       THEN CASE WHEN SUBSTR({zone}, 1, 1) = '-' THEN -1 ELSE 1 END * ({minutes}) END"""
 
 
@@ -310,7 +310,7 @@ class Columns:
             path(self.dialect.name, tuple(nested))
             names = ", ".join(f"'{name}'" for name in nested)
             rest = f"EO_WITHOUT({value}, {names})"
-        texts = [f"EO_CONTENT(CASE WHEN {WANTED} THEN {rest} END)"]
+        texts = [f"EO_CONTENT(CASE WHEN {CONTENT_WANTED} THEN {rest} END)"]
         for name, below in nested.items():
             if name not in whole:
                 inner = f"EO_BELOW({value}, '{path(self.dialect.name, (name,))}')"
@@ -415,7 +415,7 @@ class Columns:
     def _item(self, value: str, fits: str) -> str:
         """Return a value in a list; `!` if it is not allowed there, `?` if SQL is in doubt."""
         return f"""CASE WHEN NOT {fits} OR SUBSTR({value}, 1, 1) IN ('{{', '[') THEN '!'
-          WHEN {value} IS NULL THEN {ABSENT}
+          WHEN {value} IS NULL THEN {ABSENT_PART}
           WHEN {is_inexact(value)} THEN '?' ELSE {canon(value)} END"""
 
     def at(self, key: Key, tree: Expression) -> tuple[str, str]:

@@ -13,11 +13,11 @@ from eventonce.rules.expressions import Path, made_optional, parse, parse_path
 from eventonce.rules.instants import SECONDS_BELOW
 from eventonce.rules.rule import Match, Rule
 from eventonce.study.sql.dialects import Dialect, path
-from eventonce.study.sql.law import INEXACT, judged
+from eventonce.study.sql.law import INEXACT_NUMBERS, judged
 from eventonce.study.sql.parts import (
-    ABSENT,
+    ABSENT_PART,
+    CONTENT_WANTED,
     NO,
-    WANTED,
     Columns,
     Part,
     all_of,
@@ -263,7 +263,7 @@ class Statement:
           CASE WHEN doubt IS NOT NULL THEN doubt
             WHEN CASE WHEN way IN ('fact', 'state') THEN {by(lambda one: one.doubt, NO)}
               WHEN way IN ('id', 'hash') THEN {by(lambda one: one.other_doubt, NO)} ELSE FALSE END
-            THEN '{INEXACT}' END AS doubt,
+            THEN '{INEXACT_NUMBERS}' END AS doubt,
           CASE WHEN way IN ('fact', 'state', 'hash') THEN {by(lambda one: one.vague, NO)}
             ELSE FALSE END AS vague
           FROM rescued"""
@@ -296,7 +296,7 @@ class Statement:
                 wanted = f"rule_number IN ({', '.join(map(str, rules))})"
                 if last:
                     wanted += " AND way IN ('id', 'hash')"
-                made += f",\n  {text.replace(WANTED, wanted)} AS {column}"
+                made += f",\n  {text.replace(CONTENT_WANTED, wanted)} AS {column}"
         return made
 
     def _made(self, number: int, rule: Rule) -> _Made:
@@ -370,7 +370,7 @@ def _names(columns: Mapping[Any, str]) -> str:
 
 
 def _listed(parts: Sequence[Part]) -> str:
-    return " || ',' || ".join(f"COALESCE({part.value}, {ABSENT})" for part in parts)
+    return " || ',' || ".join(f"COALESCE({part.value}, {ABSENT_PART})" for part in parts)
 
 
 def _literal(text: str) -> str:
