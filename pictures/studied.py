@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from eventonce import presets
-from eventonce.cli.diagnose import STATES
+from eventonce.cli.diagnose import STATES_PRESET
 from eventonce.rules import Ruleset
 from eventonce.study.backtest import Result, backtest
 from eventonce.study.diagnose import Diagnosis, diagnose
@@ -27,7 +27,7 @@ EVENTS: Final = 20_000
 @cache
 def diagnosis() -> Diagnosis:
     """`eventonce simulate --source genesys --source unknown --events 20000`, diagnosed."""
-    planned = Planned(_rules("auto"), _rules(STATES))
+    planned = Planned(_rules("auto"), _rules(STATES_PRESET))
     with TemporaryDirectory() as folder:
         path = Path(folder, "capture.jsonl")
         scenario = Scenario(EVENTS, sources=("genesys", "unknown"))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from eventonce import cli as command_line
-from eventonce.cli.capture import KEY
+from eventonce.cli.capture import KEY_VARIABLE
 from eventonce.cli.checks import FROM_ENVIRONMENT
 from eventonce.config import (
     Config,
@@ -49,7 +49,7 @@ def test_every_option_says_what_it_is_for(name: str, command: click.Command) -> 
 
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
     found = {one.envvar for _, command in commands() for one in options_of(command) if one.envvar}
-    found |= {f"EVENTONCE_{name.upper()}" for name in (*FROM_ENVIRONMENT, "users")} | {KEY}
+    found |= {f"EVENTONCE_{name.upper()}" for name in (*FROM_ENVIRONMENT, "users")} | {KEY_VARIABLE}
     described = re.findall(r"EVENTONCE_\w+", str([row["variable"] for row in TABLES["variable"]]))
     assert set(described) == found
     assert set(re.findall(r"\bEVENTONCE_\w+", TEXT)) <= found

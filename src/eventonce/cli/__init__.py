@@ -82,7 +82,7 @@ MODULES: Final = {
 }
 """The module and function of a command, if they do not have the command's name."""
 
-ALIKE: Final = 0.75
+LEAST_LIKENESS: Final = 0.75
 """The similarity from which on an unknown name counts as a misspelling of a known one."""
 
 ARGUMENTS: Final = {"store": "uri"}
@@ -163,7 +163,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _alike(typed: str, names: Sequence[str]) -> list[str]:
     begun = [name for name in names if name.startswith(typed)]
-    return begun if len(begun) == 1 else get_close_matches(typed, names, n=1, cutoff=ALIKE)
+    return begun if len(begun) == 1 else get_close_matches(typed, names, n=1, cutoff=LEAST_LIKENESS)
 
 
 def _advised(error: click.NoSuchOption) -> click.UsageError:

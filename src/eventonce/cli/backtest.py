@@ -28,7 +28,7 @@ from eventonce.study.scratch import remove_open
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
 """The fields that are shown for two events whose details are the same."""
-MASKED: Final = 24
+VALUE_SHOWN: Final = 24
 """The most characters of a value that are shown."""
 
 
@@ -287,5 +287,5 @@ def _differences(
     for path in {**first, **copy}:
         before, after = first.get(path), copy.get(path)
         if before != after and path.startswith(roots):
-            shown = (str(before)[:MASKED], str(after)[:MASKED]) if values else ()
+            shown = (str(before)[:VALUE_SHOWN], str(after)[:VALUE_SHOWN]) if values else ()
             yield (path, *shown)

@@ -38,17 +38,17 @@ from eventonce.study.capture.log_group import LogGroupFeed
 from eventonce.study.capture.queue import QueueFeed, own
 from eventonce.study.capture.recorder import Recorder, Rotation
 
-UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
-OUTPUT: Final = "capture.jsonl.gz"
-KEY: Final = "EVENTONCE_ANONYMISE_KEY"
+SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+DEFAULT_OUTPUT: Final = "capture.jsonl.gz"
+KEY_VARIABLE: Final = "EVENTONCE_ANONYMISE_KEY"
 KEY_BYTES: Final = 16
 
 
 def _size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     number, unit = text[:-2].strip(), text[-2:].upper()
-    if not number.isdecimal() or unit not in UNITS or not int(number):
+    if not number.isdecimal() or unit not in SIZE_UNITS or not int(number):
         raise click.BadParameter(f"{text!r} must be a size, such as 256MB or 1GB.")
-    return int(number) * UNITS[unit]
+    return int(number) * SIZE_UNITS[unit]
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -91,7 +91,7 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=OUTPUT,
+    default=DEFAULT_OUTPUT,
     show_default=True,
     help="The capture; .gz and .zst are compressed.",
 )
@@ -238,16 +238,16 @@ def _feed(
 
 
 def _anonymiser(key_file: Path | None) -> Anonymiser:
-    key = key_file.read_bytes() if key_file else os.environ.get(KEY, "").encode()
+    key = key_file.read_bytes() if key_file else os.environ.get(KEY_VARIABLE, "").encode()
     if (key_file or key) and len(key) < KEY_BYTES:
         raise ConfigError(
-            f"the key of {key_file or KEY} has {len(key)} bytes and could be guessed; use "
+            f"the key of {key_file or KEY_VARIABLE} has {len(key)} bytes and could be guessed; use "
             f"{KEY_BYTES} or more, for example 32 of /dev/urandom"
         )
     if not key:
         notice(
             f"the key is for this run alone: what is equal stays equal within it, and the capture "
-            f"cannot be continued later. --key-file or {KEY} gives one that stays"
+            f"cannot be continued later. --key-file or {KEY_VARIABLE} gives one that stays"
         )
     return Anonymiser(key or secrets.token_bytes(32))
 
@@ -296,8 +296,8 @@ def _clear() -> None:
 
 
 def _bytes(number: int) -> str:
-    unit = next((unit for unit in ("GB", "MB", "KB") if number >= UNITS[unit]), "")
-    return f"{number / UNITS[unit]:.1f} {unit}" if unit else f"{number} bytes"
+    unit = next((unit for unit in ("GB", "MB", "KB") if number >= SIZE_UNITS[unit]), "")
+    return f"{number / SIZE_UNITS[unit]:.1f} {unit}" if unit else f"{number} bytes"
 
 
 def _say(

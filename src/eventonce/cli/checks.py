@@ -22,10 +22,10 @@ from eventonce.sinks import open_sink
 from eventonce.stores.sqlite.uri import read
 from eventonce.worker.health import address
 
-CAPTURES: Final = ("tap", "shadow_log")
+CAPTURE_FIELDS: Final = ("tap", "shadow_log")
 """The fields that name a file in the format of a capture."""
 
-FILES: Final = (*CAPTURES, "audit")
+FILE_FIELDS: Final = (*CAPTURE_FIELDS, "audit")
 """The fields that name a file to write; its folder must exist."""
 
 FROM_ENVIRONMENT: Final = (
@@ -41,9 +41,9 @@ FROM_ENVIRONMENT: Final = (
 
 def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> None:
     """Raise ConfigError with every wrong value of these tables, of the fields outside of tables,
-    and of the `FILES` that the command writes."""
+    and of the `FILE_FIELDS` that the command writes."""
     written: Checks = {
-        (name,): _check_capture if name in CAPTURES else _check_folder for name in files
+        (name,): _check_capture if name in CAPTURE_FIELDS else _check_folder for name in files
     }
     check_values(config, *tables, also={**checks_of(*tables), **written})
 
@@ -51,7 +51,7 @@ def check_settings(config: Config, *tables: str, files: Iterable[str] = ()) -> N
 def checks_of_file() -> Checks:
     """Return the checks of fields that some command makes, except those that depend on the
     machine."""
-    names: Checks = {(name,): _check_name for name in CAPTURES}
+    names: Checks = {(name,): _check_name for name in CAPTURE_FIELDS}
     return {**checks_of("worker", "serve", "dashboard"), **names}
 
 
@@ -68,7 +68,7 @@ def checks_of(*tables: str) -> Checks:
     return found
 
 
-NOT_KEPT: Final = (
+NOTHING_KEPT: Final = (
     'nothing is kept without a store or a dashboard; write store = "sqlite:///history.db"'
 )
 
@@ -81,7 +81,7 @@ def warnings_of(config: Config) -> Iterator[str]:
     """Yield the faults that depend on the machine, and limits of a history that is not kept."""
     from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
 
-    written = {name: getattr(config, name) for name in FILES}
+    written = {name: getattr(config, name) for name in FILE_FIELDS}
     if config.store.startswith("sqlite:"):
         written["store"] = str(read(config.store).path)
     checks: list[tuple[str, Callable[[], object]]] = [
@@ -96,7 +96,7 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield f"{place}{error}{NOT_HERE}"
     bare = config.history != HistoryTable() and not config.history.store
     if bare and config.dashboard.listen == "":
-        yield f"history: {NOT_KEPT}"
+        yield f"history: {NOTHING_KEPT}"
 
 
 def with_environment(table: Serve) -> Serve:

@@ -36,7 +36,7 @@ from eventonce.rules import Ruleset
 from eventonce.rules.rule import glob
 from eventonce.rules.tomltext import meant
 
-NOTHING: Final = "nothing: run with --update"
+NOTHING_EXPECTED: Final = "nothing: run with --update"
 
 
 # eventonce init
@@ -167,7 +167,7 @@ def check(
         called = entry.file or f"event {number}"
         for field, wanted, got in (("rule", entry.rule, rule), ("key", entry.key, key)):
             if wanted != got:
-                differences.append((f"{called}: {field}", wanted or NOTHING, got))
+                differences.append((f"{called}: {field}", wanted or NOTHING_EXPECTED, got))
         entry.rule, entry.key = rule, key
     if update and expect:
         expect.write_bytes(msgspec.json.format(msgspec.json.encode(expected), indent=2) + b"\n")
@@ -230,7 +230,7 @@ def _found(entry: Expected, rules: Ruleset, beside: Path | None) -> tuple[str, s
 
 # Patterns that match no known event type
 
-FAMILY: Final = "v2."
+GENESYS_V2: Final = "v2."
 """The beginning of every Genesys topic. All topics are known, so a pattern must match one of them;
 for other types it is enough to overlap with a pattern of a preset."""
 
@@ -314,7 +314,7 @@ def _named_texts(tree: ast.Module) -> dict[str, str]:
 def _is_known(pattern: str) -> bool:
     if any(map(glob(pattern).fullmatch, templates())):
         return True
-    return not pattern.startswith(FAMILY) and any(globs_meet(pattern, one) for one in _globs())
+    return not pattern.startswith(GENESYS_V2) and any(globs_meet(pattern, one) for one in _globs())
 
 
 @cache
@@ -325,5 +325,5 @@ def _globs() -> frozenset[str]:
         for name in presets.names()
         for rule in presets.load(name).rules
         for pattern in rule.match.type
-        if not pattern.startswith(FAMILY)
+        if not pattern.startswith(GENESYS_V2)
     )

@@ -13,7 +13,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from eventonce.cli.checks import FILES, check_settings
+from eventonce.cli.checks import FILE_FIELDS, check_settings
 from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of, history_option
 from eventonce.cli.letter_options import runners_of
 from eventonce.cli.logs import log_format_option, log_to_stderr
@@ -29,7 +29,7 @@ from eventonce.core.masking import may_hold_secret
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import quoted
 
-LISTEN: Final = "8090"
+DEFAULT_LISTEN: Final = "8090"
 
 dashboard_option = click.option(
     "--dashboard",
@@ -42,7 +42,7 @@ dashboard_option = click.option(
 @click.option(
     "--listen",
     metavar="[HOST:]PORT",
-    help=f"The address to listen on; port 0 takes a free one.  [default: {LISTEN}]",
+    help=f"The address to listen on; port 0 takes a free one.  [default: {DEFAULT_LISTEN}]",
 )
 @history_option
 @handler_option
@@ -62,7 +62,7 @@ def dashboard(
     uri = uri or history_of(settings.file)
     if uri:
         settings = settings.also(history=msgspec.structs.replace(settings.file.history, store=uri))
-    said = listen or str(settings.file.dashboard.listen) or LISTEN
+    said = listen or str(settings.file.dashboard.listen) or DEFAULT_LISTEN
     settings = _at_address(settings, said)
     # The store is opened later, and may be unavailable now; a wrong URI is an error at once.
     check_settings(settings.file, "history", "privacy", "dashboard", files=("audit",))
@@ -95,7 +95,7 @@ def checked_settings(
     tables = (*asked, "history", "privacy", *(("dashboard",) if shown else ()))
     # In these two commands only the dashboard writes audit lines.
     written = {"tap": taps, "audit": shown}
-    files = [name for name in FILES if written.get(name, True)]
+    files = [name for name in FILE_FIELDS if written.get(name, True)]
     check_settings(settings.also(**asked).file, *tables, files=files)
     history = settings.file.history
     if not shown or history.store:

@@ -23,7 +23,7 @@ from eventonce.study.causes import Cause
 from eventonce.study.guards import RECIPES
 from eventonce.study.page.layout import Page
 
-COPIES: Final[Mapping[Cause, str]] = {
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
     "overlapping-rules": "delivered twice at once: two rules match",
     "redelivery": "delivered again by the queue, half a minute or five minutes later",
     "target-retry": "delivered again after an error of the target, minutes to hours later",
@@ -32,7 +32,7 @@ COPIES: Final[Mapping[Cause, str]] = {
     "replay": "replayed from an archive",
     "re-publish": "published again by Genesys, up to four days later, under a new id",
 }
-PAGE: Final = Path("eventonce-demo.html")
+PAGE_FILE: Final = Path("eventonce-demo.html")
 
 
 @click.command()
@@ -41,7 +41,7 @@ PAGE: Final = Path("eventonce-demo.html")
     "--html",
     "page_file",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help=f"Write the page here.  [default: {PAGE}; none with --json]",
+    help=f"Write the page here.  [default: {PAGE_FILE}; none with --json]",
 )
 @click.option(
     "--dashboard",
@@ -141,13 +141,13 @@ def _guide(link: str) -> str:
 def _written(page: Page, file: Path | None) -> Path:
     """Write the page, and return its file: a temporary one, if this folder is not writable."""
     try:
-        page.write(file or PAGE)
+        page.write(file or PAGE_FILE)
     except OSError:
         if file:
             raise
-        file = Path(mkdtemp(prefix="eventonce-"), PAGE)
+        file = Path(mkdtemp(prefix="eventonce-"), PAGE_FILE)
         page.write(file)
-    return file or PAGE
+    return file or PAGE_FILE
 
 
 def _next(eventonce: str) -> str:
@@ -167,7 +167,7 @@ def _story(deliveries: Sequence[played.DemoDelivery]) -> str:
     ways = Counter(delivery.cause for delivery in deliveries)
     rows = [
         (ways[None], "events, each of which must take effect once"),
-        *((ways[cause], words) for cause, words in COPIES.items() if ways[cause]),
+        *((ways[cause], words) for cause, words in CAUSE_WORDS.items() if ways[cause]),
     ]
     return (
         f"A Monday of a contact centre: {len(deliveries)} deliveries arrive, not in order:\n\n"

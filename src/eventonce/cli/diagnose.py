@@ -53,14 +53,14 @@ from eventonce.study.proposals import toml
 from eventonce.study.scratch import remove_open
 from eventonce.study.windows import PROPOSED_RULES, Windows
 
-STATES: Final = "genesys:latest"
+STATES_PRESET: Final = "genesys:latest"
 """The preset with versions of states: it finds states that are sent twice."""
 
-SHORTLY: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
+FEW_WINDOWS: Final = (10_000, 300_000, 86_400_000, 8 * 86_400_000)
 """The windows that are shown for each rule, in milliseconds."""
-TYPES: Final = 12
+TYPES_SHOWN: Final = 12
 """The most types that are shown; a page shows all."""
-FIELDS: Final = 40
+FIELDS_SHOWN: Final = 40
 """The most fields of a type that are shown."""
 WIDTH: Final = 32
 """The length of the longest bar, in characters."""
@@ -102,7 +102,7 @@ def command(
     """
     check_files(captures, lines_file, rules_file, page_file)
     say_passed_over(captures, as_json=as_json)
-    states = Ruleset(presets.load(STATES).rules, name="study")
+    states = Ruleset(presets.load(STATES_PRESET).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
     with (
         ended_after(remove_open),
@@ -169,10 +169,10 @@ def _causes(found: Diagnosis) -> str:
 
 def _types(found: Diagnosis) -> str:
     kinds = [kind for kind in found.kinds if kind.copies]
-    rows = [(kind.copies, kind.events, kind.type, _mostly(kind)) for kind in kinds[:TYPES]]
+    rows = [(kind.copies, kind.events, kind.type, _mostly(kind)) for kind in kinds[:TYPES_SHOWN]]
     head = ("copies", "events", "type", "mostly")
     text = table(rows, head=head, indent=2)
-    return _titled("Types with copies", f"{text}{_more(len(kinds), TYPES, 'type', 2)}")
+    return _titled("Types with copies", f"{text}{_more(len(kinds), TYPES_SHOWN, 'type', 2)}")
 
 
 def _more(number: int, shown: int, of_what: str, indent: int) -> str:
@@ -219,12 +219,12 @@ def _windows(found: Sequence[Windows]) -> str:
     head: tuple[str, ...] = ("window", "copies dropped", "genuine events dropped", "at most (95 %)")
     texts = [table(rows, head=head, indent=2)]
     rules = [
-        (*(f"{window.wrong:.0f}" for window in one.grid if window.length in SHORTLY), one.rule)
+        (*(f"{window.wrong:.0f}" for window in one.grid if window.length in FEW_WINDOWS), one.rule)
         for one in others
         if one.rule == PROPOSED_RULES or one.grid[-1].wrong
     ]
     if rules:
-        head = (*map(duration_text, SHORTLY), "genuine events dropped, by rule")
+        head = (*map(duration_text, FEW_WINDOWS), "genuine events dropped, by rule")
         texts.append(table(rules, head=head, indent=2))
     texts.append(wrapped(typed(repeats(whole)), 2))
     return _titled("What windows would do", "\n".join(texts))
@@ -234,8 +234,8 @@ def _findings(found: Sequence[Finding]) -> str:
     texts = []
     for text, some in groupby(found, key=lambda finding: finding.text):
         rows = [(one.count, one.type, f"line {one.lines[0]}" if one.lines else "") for one in some]
-        more = _more(len(rows), TYPES, "type", 4)
-        texts.append(f"{wrapped(text, 2)}\n{table(rows[:TYPES], indent=4)}{more}")
+        more = _more(len(rows), TYPES_SHOWN, "type", 4)
+        texts.append(f"{wrapped(text, 2)}\n{table(rows[:TYPES_SHOWN], indent=4)}{more}")
     return "\n\n".join(texts)
 
 
@@ -245,8 +245,8 @@ def _fields(kind: KindReport) -> str:
         for field in kind.fields
     ]
     head = ("role", "field", "m: copies agree", "u: others agree")
-    more = _more(len(rows), FIELDS, "field", 4)
-    return f"  {one_line(kind.type)}\n{table(rows[:FIELDS], head=head, indent=4)}{more}"
+    more = _more(len(rows), FIELDS_SHOWN, "field", 4)
+    return f"  {one_line(kind.type)}\n{table(rows[:FIELDS_SHOWN], head=head, indent=4)}{more}"
 
 
 def _titled(title: str, text: str) -> str:

@@ -82,10 +82,10 @@ def doctor(
     file = settings.file
     check_values(file, "worker", "privacy")
     subject = _subject(file, **options)
-    facts = look(subject) if subject is not None else NOT_NAMED
+    facts = look(subject) if subject is not None else NO_SUBJECT
     if subject is not None and not (subject.queue or subject.functions):
         # A store on AWS, or a bus, does not say how events arrive.
-        facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NOT_NAMED.unseen))
+        facts = msgspec.structs.replace(facts, unseen=(*facts.unseen, *NO_SUBJECT.unseen))
     store = file.store or DEFAULT_STORE
     keep = kept_for("keep_letters", file.keep_letters)
     keys = file.privacy.sealing_keys
@@ -125,7 +125,7 @@ def _history(file: Config) -> HistoryFacts | None:
     return history_facts(uri, file.history.keep, file.history.most, file.secret_bytes)
 
 
-NOT_NAMED = Facts(
+NO_SUBJECT = Facts(
     unseen=(
         (
             "account",

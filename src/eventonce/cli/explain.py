@@ -28,10 +28,10 @@ from eventonce.study.copies import cause as cause_of
 from eventonce.study.fields import leaves_of
 from eventonce.types import Event
 
-LABEL: Final = 10
+LABEL_WIDTH: Final = 10
 """The width of a label with the space after it; the longest are `strength` and `keyed by`."""
-TWO: Final = 2
-LOOKED_AT: Final = 1_000
+COMPARED_EVENTS: Final = 2
+LINES_SEARCHED: Final = 1_000
 """The most lines that are searched for the fault of a file without an event."""
 
 
@@ -68,12 +68,12 @@ def explain(
     """
     if lines and other is not None:
         raise click.UsageError("--line takes one capture: name it alone.")
-    if len(lines) > TWO:
+    if len(lines) > COMPARED_EVENTS:
         raise click.UsageError("Two lines can be compared: name --line twice at most.")
     found = _at(file, lines) if lines else [_only(one) for one in (file, other) if one is not None]
     rules = settings.file.ruleset()
     first = rules.explain(found[0].event)
-    if len(found) < TWO:
+    if len(found) < COMPARED_EVENTS:
         emit(_document(first), _page(first), as_json=as_json)
         return _exit_code(first)
     second = rules.explain(found[1].event)
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 def _only(place: Place) -> Told:
     """Return the single event of a file."""
     with closing(iter(Capture([place]))) as events:
-        found = list(islice(events, LOOKED_AT))
+        found = list(islice(events, LINES_SEARCHED))
     told = [arrival(raw) for raw in found]
     if len(found) > 1 and any(isinstance(one.event, Event) for one in told):
         raise ConfigError(
@@ -204,7 +204,7 @@ def _page(found: Explanation) -> str:
 def _labelled(lines: Sequence[tuple[str, str]]) -> str:
     """Return one line for each label; a text that begins with a newline goes below its label."""
     return "\n".join(
-        label + text if text.startswith("\n") else f"{label:<{LABEL}}{text}"
+        label + text if text.startswith("\n") else f"{label:<{LABEL_WIDTH}}{text}"
         for label, text in lines
     )
 

@@ -46,14 +46,14 @@ from eventonce.stores.sqlite.admin import make_private
 if TYPE_CHECKING:
     from eventonce.cli.copies import CopiesFile
 
-STDOUT: Final = "<stdout>"
-SHOWN: Final = 20
+STDOUT_NAME: Final = "<stdout>"
+REJECTS_SHOWN: Final = 20
 """The most rejects that stderr shows; the others are counted, and `--rejects` keeps all."""
 
-LONGEST_SHOWN: Final = 500
+LONGEST_REJECT: Final = 500
 """The most characters of a reject that stderr shows."""
 
-BY_ID: Final = {
+SAME_ID_WORDS: Final = {
     True: ("same_id", "same transport id"),
     False: ("another_id", "another transport id"),
     None: ("no_id", "without an id to compare"),
@@ -116,8 +116,8 @@ def filter_events(
     """
     if copies == STDIN:
         raise click.UsageError("--copies needs a file: stdout has the new events.")
-    name = getattr(rejects, "name", STDOUT)
-    kept_in = None if name == STDOUT else Path(name)
+    name = getattr(rejects, "name", STDOUT_NAME)
+    kept_in = None if name == STDOUT_NAME else Path(name)
     for place in captures or [STDIN]:
         check_files([place], copies, kept_in)
     chosen = settings.file.ruleset()
@@ -237,7 +237,7 @@ def _document(event_filter: EventFilter, store: str | None) -> dict[str, Any]:
     return {
         "events": event_filter.counts.total(),
         "statuses": event_filter.counts,
-        "duplicates": {BY_ID[same][0]: many for same, many in event_filter.same_id.items()},
+        "duplicates": {SAME_ID_WORDS[same][0]: many for same, many in event_filter.same_id.items()},
         "store": store and masked(store),
     }
 
@@ -245,7 +245,7 @@ def _document(event_filter: EventFilter, store: str | None) -> dict[str, Any]:
 def _summary(event_filter: EventFilter) -> str:
     counts = event_filter.counts
     by_id = ", ".join(
-        f"{many:,} {BY_ID[same][1]}" for same, many in event_filter.same_id.most_common()
+        f"{many:,} {SAME_ID_WORDS[same][1]}" for same, many in event_filter.same_id.most_common()
     )
     rows = [
         (status, many, by_id if status == "duplicate" else "")
@@ -272,7 +272,7 @@ class Rejects:
         if self._file is None:
             begin = b""
             for piece in event:
-                begin += piece[: 4 * LONGEST_SHOWN - len(begin)]
+                begin += piece[: 4 * LONGEST_REJECT - len(begin)]
                 size += len(piece)
             self._show(place, status, _too_large(size, limit) or reason, begin, size)
             return
@@ -292,7 +292,7 @@ class Rejects:
 
     def close(self) -> None:
         """Report the number of rejects that were not shown."""
-        left = self._shown - SHOWN
+        left = self._shown - REJECTS_SHOWN
         if left <= 0:
             return
         hint = "--rejects FILE keeps all of them, complete"
@@ -301,11 +301,11 @@ class Rejects:
 
     def _show(self, place: str, status: str, reason: str, begin: bytes, size: int) -> None:
         self._shown += 1
-        if self._shown > SHOWN:
+        if self._shown > REJECTS_SHOWN:
             return
         text = begin.decode(errors="backslashreplace")
-        if size > len(begin) or len(text) > LONGEST_SHOWN:
-            text = f"{text[:LONGEST_SHOWN]}… ({size} bytes)"
+        if size > len(begin) or len(text) > LONGEST_REJECT:
+            text = f"{text[:LONGEST_REJECT]}… ({size} bytes)"
         if self._as_json:
             entry = {"place": place, "status": status, "reason": reason, "event": text}
             said = msgspec.json.encode(entry).decode()

@@ -22,7 +22,7 @@ from eventonce.history.story import NOTHING, Chapter, moment, told
 from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
 from eventonce.history.tables import MINUTE
 
-NOT_KEPT: Final = (
+NO_HISTORY: Final = (
     "no history is kept: name a database in eventonce.toml, such as\n\n"
     '  [history]\n  store = "sqlite:///history.db"\n\n'
     "and `run` and `serve` keep what they decide from then on; or name one with --history URI"
@@ -116,7 +116,7 @@ def history(
     """
     store = uri or history_of(settings.file)
     if not store:
-        raise ConfigError(NOT_KEPT)
+        raise ConfigError(NO_HISTORY)
     search = Search(
         conversation=conversation or "",
         id=event_id or "",

@@ -13,13 +13,13 @@ from eventonce.core.sealed import key_of_letter
 from eventonce.letters.groups import Group
 from eventonce.types import Letter
 
-HEAD: Final = ("id", "when", "status", "rule", "reason")
+LETTERS_HEAD: Final = ("id", "when", "status", "rule", "reason")
 GROUPS_HEAD: Final = ("group", "letters", "last", "rules", "types", "reason")
 
 SHORT_ID: Final = 12
 """Characters of an id that are listed, unless two dead letters need more to differ."""
 
-NAMES: Final = 2
+NAMES_IN_GROUP: Final = 2
 """The most rules and types that the line of a group names."""
 
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -95,5 +95,5 @@ def when(at: int) -> str:
 
 
 def _named(counts: Any) -> str:
-    names = [name or "none" for name, _ in counts.most_common(NAMES)]
-    return ", ".join([*names, *(["…"] if len(counts) > NAMES else [])])
+    names = [name or "none" for name, _ in counts.most_common(NAMES_IN_GROUP)]
+    return ", ".join([*names, *(["…"] if len(counts) > NAMES_IN_GROUP else [])])

@@ -69,7 +69,7 @@ def list_letters(chosen: Chosen, *, as_json: bool) -> int:
                 else:
                     found.append(_without_event(one).letter)
     if found:
-        click.echo(table(form.rows(found), head=form.HEAD))
+        click.echo(table(form.rows(found), head=form.LETTERS_HEAD))
     elif not (progress.missed or progress.closed or as_json):
         click.echo(NO_GROUP if chosen.selection.group else "no dead letters")
     return chosen.end(None, progress, as_json=as_json)
@@ -228,8 +228,8 @@ def redrive_letters(
     settings = chosen.settings.also(presets=presets, rules=rules)
     nobody = handler is None and not settings.file.sink
     if nobody and not dry_run:
-        raise ConfigError(NOBODY)
-    to_stdout = handler == STDOUT
+        raise ConfigError(NO_RUNNER)
+    to_stdout = handler == TO_STDOUT
     with (
         runners_of(settings, handler, _to_stdout if to_stdout or nobody else None) as runners,
         chosen.open(to_change=not dry_run, own=runners.own) as place,
@@ -246,9 +246,9 @@ def redrive_letters(
     return code or (FAILED if progress.counts.keys() - EFFECTIVE else 0)
 
 
-STDOUT: Final = "-"
+TO_STDOUT: Final = "-"
 
-NOBODY: Final = (
+NO_RUNNER: Final = (
     "letters redrive: no sink and no handler: write a [[sink]] table into eventonce.toml, name a "
     "handler with --handler MODULE:NAME, or have them written to stdout with --handler -"
 )
@@ -278,7 +278,7 @@ def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None
         )
     ]
     if rows:
-        click.echo(table(rows, head=(*form.HEAD[:-1], "would", form.HEAD[-1])))
+        click.echo(table(rows, head=(*form.LETTERS_HEAD[:-1], "would", form.LETTERS_HEAD[-1])))
 
 
 def _list_dropped(found: list[Held], *, as_json: bool) -> None:
@@ -288,7 +288,7 @@ def _list_dropped(found: list[Held], *, as_json: bool) -> None:
         return
     click.echo(f"{counted(len(found), 'dead letter')} would be dropped")
     if found:
-        click.echo(table(form.rows([one.letter for one in found]), head=form.HEAD))
+        click.echo(table(form.rows([one.letter for one in found]), head=form.LETTERS_HEAD))
 
 
 def _without_event(held: Held) -> Held:

@@ -13,7 +13,7 @@ import msgspec
 
 from eventonce.log import on_one_line
 
-TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
+LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 log_format_option = click.option(
     "--log-format",
@@ -30,7 +30,7 @@ class TextFormatter(logging.Formatter):
     nor control the terminal."""
 
     def __init__(self) -> None:
-        super().__init__(TEXT)
+        super().__init__(LINE_FORMAT)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  the name of `logging`
         lines = super().formatException(ei).splitlines()

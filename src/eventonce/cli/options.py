@@ -28,7 +28,7 @@ from eventonce.stores.sqlite.admin import make_private
 if TYPE_CHECKING:
     from eventonce.study.capture.tap import FileTap
 
-SIZE: Final = 4096
+ASSUMED_BYTES: Final = 4096
 """The assumed size of an event whose line waits, in bytes: measuring it would delay others."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -322,6 +322,6 @@ def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
     digests = Digests(file.secret_bytes if file.privacy.digests else ())
     line = partial(line_of, named=partial(digests.of, "id"))
     with closing(BackgroundLines(Path(file.shadow_log), "shadow", line)) as lines:
-        observer = shadow_observer(consumer, lambda one: lines.add([one], SIZE))
+        observer = shadow_observer(consumer, lambda one: lines.add([one], ASSUMED_BYTES))
         consumer.observers.append(observer)
         yield

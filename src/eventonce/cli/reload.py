@@ -18,11 +18,11 @@ from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.sinks import imported
 
-RULES: Final = ("presets", "rules", "rule", "override", "secrets")
+RELOADED_SETTINGS: Final = ("presets", "rules", "rule", "override", "secrets")
 """The settings that a reload changes."""
 
 
-NEEDED: Final = ("store", "name", "presets", "rules", "rule", "sink", "history", "privacy")
+NEEDED_SETTINGS: Final = ("store", "name", "presets", "rules", "rule", "sink", "history", "privacy")
 """The settings that the file must still have at a reload."""
 
 
@@ -33,7 +33,7 @@ def rules_reloaded(
     """Reload the rules of the file at SIGHUP; if the file has a fault, the old rules stay."""
     log = logging.getLogger("eventonce.settings")
     log.setLevel(logging.INFO)
-    others = [name for name in Config.__struct_fields__ if name not in RULES]
+    others = [name for name in Config.__struct_fields__ if name not in RELOADED_SETTINGS]
     in_use = settings.file
     # An explicit path: otherwise a missing file would be no fault, and would have no rules.
     path = settings.path or (FILE if FILE.exists() else None)
@@ -77,7 +77,7 @@ def _check_whole(before: Config, after: Config, written: Container[str]) -> None
     default = Config()
     lost = [
         f"`{name}`"
-        for name in NEEDED
+        for name in NEEDED_SETTINGS
         if getattr(before, name) != getattr(default, name) == getattr(after, name)
         # Rules may have moved into a file of their own.
         and not (name in written or (name == "rule" and "rules" in written))

@@ -43,13 +43,13 @@ from eventonce.types import Event
 
 Told = TypeVar("Told")
 
-COMPLETE: Final = "the store is complete"
+STORE_COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
 
 MOST_DECISIONS: Final = 10_000
 """Decisions about one event that are told."""
 
-NAMES_TOLD: Final = 10
+NAMES_SHOWN: Final = 10
 """The most tried names that a line shows."""
 
 SWEEP_STEP: Final = 10_000
@@ -93,7 +93,7 @@ def _keep_up(
     with closing(open_schema(_uri(uri, config))) as opened:
         needed = isinstance(opened, StoreSchema)
         steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
-    text = "\n".join(steps) or f"nothing to do: {COMPLETE if needed else IN_MEMORY}"
+    text = "\n".join(steps) or f"nothing to do: {STORE_COMPLETE if needed else IN_MEMORY}"
     emit({"dry_run": dry_run, "steps": steps}, text, as_json=as_json)
 
 
@@ -239,8 +239,8 @@ def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
 
 
 def _under(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:NAMES_TOLD]))
-    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return f"under the {'name' if len(names) == 1 else 'names'} {shown}{more}"
 
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.history import NOT_KEPT
+from eventonce.cli.history import NO_HISTORY
 from eventonce.cli.history_options import history_of, history_option
 from eventonce.cli.options import Settings, json_option, with_settings
 from eventonce.cli.output import emit, notice, table, wrapped
@@ -20,7 +20,7 @@ from eventonce.history.leases import UNREADABLE, Lease, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes, read_workers
 
-NOBODY: Final = "decided anything in the last hour, and none reports that it runs"
+NO_WORKER: Final = "decided anything in the last hour, and none reports that it runs"
 
 
 @click.command()
@@ -35,7 +35,7 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     """
     store = uri or history_of(settings.file)
     if not store:
-        raise ConfigError(NOT_KEPT)
+        raise ConfigError(NO_HISTORY)
     now = wall_clock()
     with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
         wanted = settings.given_name
@@ -46,7 +46,7 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
         notice(UNREADABLE, as_json=as_json)
     if not found:
         whose = "" if wanted is None else f" of the consumer {wanted!r}"
-        notice(f"no worker{whose} has {NOBODY}", as_json=as_json)
+        notice(f"no worker{whose} has {NO_WORKER}", as_json=as_json)
     return 0 if found else FAILED
 
 
