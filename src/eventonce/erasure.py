@@ -19,9 +19,9 @@ from eventonce.core.masking import scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
-from eventonce.history.decision import SHORT, conversation_of, id_kept
+from eventonce.history.decision import SHORTEST_ID, conversation_of, id_kept
 from eventonce.history.digests import MARK
-from eventonce.history.recorder import POSTGRES
+from eventonce.history.recorder import POSTGRES_SCHEMES
 from eventonce.letters.selection import event_of, moment
 from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key
@@ -57,7 +57,7 @@ def not_reached(store: str, history: str) -> tuple[str, ...]:
             f"free pages of PostgreSQL: the bytes of a deleted row of {names} stay there until "
             f"others are written over them, after a VACUUM too; VACUUM FULL {names} removes them"
             for names, uri in tables.items()
-            if scheme_of(uri) in POSTGRES
+            if scheme_of(uri) in POSTGRES_SCHEMES
         ),
     )
 
@@ -136,7 +136,7 @@ class Conversation:
         the most milliseconds for which a result is kept."""
         self._id = id
         self._name = id_kept(id)
-        self._telling = len(id) >= SHORT
+        self._telling = len(id) >= SHORTEST_ID
         """Whether the id is long enough not to be a common word or number."""
         # The JSON of a sender may have the id with escaped characters.
         spelled = {id.encode(), msgspec.json.encode(id)[1:-1], dumps(id)[1:-1].encode()}

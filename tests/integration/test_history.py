@@ -27,7 +27,14 @@ from eventonce.errors import ConfigError, StoreMismatch, StoreUnavailable
 from eventonce.history import History, Search, recorder, sqlite
 from eventonce.history import search as search_module
 from eventonce.history import tables as tables_module
-from eventonce.history.decision import LONGEST, NO_VERSION, Kind, Own, conversation_of, storable
+from eventonce.history.decision import (
+    LONGEST_TEXT,
+    NO_VERSION,
+    Kind,
+    Own,
+    conversation_of,
+    storable,
+)
 from eventonce.history.digests import Digests
 from eventonce.history.story import told
 from eventonce.history.tables import MINUTE
@@ -188,7 +195,7 @@ def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History)
 def test_an_id_that_many_events_have_names_all_of_them(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "NAMED", 2)
+    monkeypatch.setattr(search_module, "MOST_OF_AN_ID", 2)
     crm = consumer(history, handler=lambda _: None)
     crm.process([call(1, id="same"), call(2, id="same"), call(3, id="same"), call(3, id="again")])
     history.flush()
@@ -255,7 +262,7 @@ def test_tables_of_another_version_are_refused(
 ) -> None:
     with History(uri):
         pass
-    monkeypatch.setattr(tables_module, "LAST", "eventonce_history_reason_4")
+    monkeypatch.setattr(tables_module, "LAST_INDEX", "eventonce_history_reason_4")
     with (
         pytest.raises(StoreMismatch, match=r"history .*another version of eventonce.* delete"),
         History(uri, look=look) as history,
@@ -291,7 +298,7 @@ def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> Non
 def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_800_000_000_000
     monkeypatch.setattr(recorder, "wall_clock", lambda: now)
-    monkeypatch.setattr(recorder, "TIDY", 4)
+    monkeypatch.setattr(recorder, "TIDY_STEP", 4)
     with History(uri, keep="1d", most=5, worker="old") as old:
         consumer(old, handler=lambda _: None).process([call(n) for n in range(10)])
         old.flush()
@@ -317,7 +324,7 @@ def test_a_clock_that_was_ahead_keeps_nothing_for_longer(
 ) -> None:
     now = 1_900_000_000_000
     monkeypatch.setattr(recorder, "wall_clock", lambda: now)
-    monkeypatch.setattr(recorder, "TIDY", 2)
+    monkeypatch.setattr(recorder, "TIDY_STEP", 2)
     with History(uri, keep="1d") as history:
         made = consumer(history, handler=lambda _: None)
         made.process([call(0)])
@@ -342,8 +349,8 @@ def test_who_was_idle_uses_no_kind_that_was_dropped(
         some = consumer(idle, handler=lambda _: None)
         some.process([call(1)])
         idle.flush()
-        now += 2 * tables_module.UNUSED
-        running += 2 * tables_module.UNUSED / 1000
+        now += 2 * tables_module.UNUSED_KIND_AGE
+        running += 2 * tables_module.UNUSED_KIND_AGE / 1000
         consumer(busy, handler=lambda _: None).process([call(2)])
         busy.flush()
         assert busy.tidy() == 1
@@ -369,7 +376,7 @@ def test_what_is_dropped_each_minute_is_found_without_a_look_at_all(tmp_path: Pa
 
 
 def test_decisions_of_every_segment_are_found(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_module, "SEGMENT", 2)
+    monkeypatch.setattr(tables_module, "SEGMENT_BITS", 2)
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
         for number in range(0, 40, 3):
@@ -387,7 +394,7 @@ def test_decisions_are_found_that_were_written_after_all_others_were_dropped(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # PostgreSQL counts on, far from the segment in which an empty history begins.
-    monkeypatch.setattr(tables_module, "SEGMENT", 0)
+    monkeypatch.setattr(tables_module, "SEGMENT_BITS", 0)
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
         made.process([call(at) for at in range(200)])
@@ -475,7 +482,7 @@ def test_a_reason_has_the_digest_also_where_it_was_cut(reason: str, kept: str) -
     kind: Kind = ("crm", "w1", "", "dead", None, "call", "call", "")
     own: Own = (0, storable(reason), "1", "c-4711", b"", NO_VERSION, 0, 0, 0, 0)
     _, (_, found, _, digest, *_) = digests.kept(kind, own)
-    assert found == kept.replace("DIGEST", digest)[:LONGEST]
+    assert found == kept.replace("DIGEST", digest)[:LONGEST_TEXT]
 
 
 def test_with_a_secret_ids_are_kept_as_digests_and_found_by_value(uri: str) -> None:
@@ -632,7 +639,7 @@ def test_ever_new_types_do_not_fill_the_disk(
     found = history.find(Search())
     assert [one.type for one in found[:3]] == ["type-0", "type-1", "type-2"]
     assert {one.type for one in found[3:]} == {""}
-    assert all(len(one.reason) <= LONGEST for one in found)
+    assert all(len(one.reason) <= LONGEST_TEXT for one in found)
 
 
 @pytest.mark.parametrize(
@@ -660,7 +667,7 @@ def test_ever_new_types_do_not_fill_the_disk(
         ('"[redacted]", "to": {"NAME": "c-2"}', ""),
         ('"[redacted"', "[redacted"),
         ('"a\\u0000b"', "a\ufffdb"),
-        (f'"{"x" * LONGEST}"', "x" * LONGEST),
+        (f'"{"x" * LONGEST_TEXT}"', "x" * LONGEST_TEXT),
     ],
 )
 @pytest.mark.parametrize("name", ["conversationId", "contactId"])
@@ -682,7 +689,7 @@ def test_a_long_id_is_found_and_no_other_is_taken_for_it(uri: str) -> None:
         for number, name in enumerate(LONG_IDS):
             (found,) = history.find(Search(conversation=name))
             assert history.find(Search(id=f"{name}.")) == [found]
-            assert len(found.conversation) <= LONGEST
+            assert len(found.conversation) <= LONGEST_TEXT
             # As it is shown, too.
             assert history.find(Search(conversation=found.conversation)) == [found]
             assert history.forget(name) == 1
@@ -967,7 +974,7 @@ def dropped_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder, "WAITING", 5)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 5)
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
@@ -984,7 +991,7 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
 def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder, "WAITING", 2)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 2)
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
 
@@ -1011,7 +1018,7 @@ def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
 def test_the_thread_says_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder, "WAITING", 0)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 0)
     monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         history.keep_up()
@@ -1022,12 +1029,12 @@ def test_the_thread_says_what_is_left_out(
 def test_large_events_that_wait_do_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "WAITING", 50)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 50)
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         made = consumer(history, handler=lambda _: None)
         for number in range(5):
-            made.process([call(number, text="x" * 24 * recorder.SHARE)])
+            made.process([call(number, text="x" * 24 * recorder.DECISION_BYTES)])
         history.flush()
         assert (len(history.find(Search())), history.dropped) == (2, 3)
         made.process([call(9)])

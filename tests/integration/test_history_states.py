@@ -15,7 +15,7 @@ from eventonce import Consumer, Rule
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.history import Decision, History, Search, recorder, subjects
 from eventonce.history import search as search_module
-from eventonce.history.decision import LONGEST, id_kept
+from eventonce.history.decision import LONGEST_TEXT, id_kept
 from eventonce.history.story import told
 from eventonce.rules import Ruleset
 from eventonce.types import Event
@@ -52,7 +52,7 @@ def agent(id: str, version: int, status: str = "", user: str = "u-1", **more: An
 
 def rows(history: History) -> list[tuple[Any, ...]]:
     with history._tables() as tables:
-        found = tables._driver.rows(f"SELECT subject FROM {subjects.TABLE} ORDER BY subject")
+        found = tables._driver.rows(f"SELECT subject FROM {subjects.SUBJECTS} ORDER BY subject")
         tables._driver.commit()
     return found
 
@@ -60,7 +60,7 @@ def rows(history: History) -> list[tuple[Any, ...]]:
 def drop_table(history: History) -> None:
     """The history as an older version has made it."""
     with history._tables() as tables:
-        tables._driver.run(f"DROP TABLE {subjects.TABLE}")
+        tables._driver.run(f"DROP TABLE {subjects.SUBJECTS}")
         tables._driver.commit()
 
 
@@ -75,12 +75,12 @@ def winners(history: History, search: Search = ALL) -> list[tuple[str, str, str 
 # --- the event that took effect ---
 
 
-@pytest.mark.parametrize("probes", [0, search_module.PROBES])
+@pytest.mark.parametrize("probes", [0, search_module.MOST_PROBES])
 def test_a_copy_names_the_event_that_took_effect(
     history: History, monkeypatch: pytest.MonkeyPatch, probes: int
 ) -> None:
     """However many keys there are to look for, and also where a search finds the copies alone."""
-    monkeypatch.setattr(search_module, "PROBES", probes)
+    monkeypatch.setattr(search_module, "MOST_PROBES", probes)
     crm, billing = consumer(history), consumer(history, "billing")
     for made, first in ((crm, "a"), (billing, "b")):
         for id_ in (first, first, "c"):
@@ -351,7 +351,7 @@ def test_no_subject_of_a_sender_is_refused_or_fills_the_disk(history: History) -
     crm.process([agent("a", 1, user=long), agent("b", 1, user=odd), agent("c", 1, user=digest)])
     history.flush()
     (found,) = history.find(Search(subject=long))
-    assert (found.subject, len(found.subject)) == (id_kept(long), LONGEST)
+    assert (found.subject, len(found.subject)) == (id_kept(long), LONGEST_TEXT)
     assert history.find(Search(subject=found.subject)) == [found]
     assert [one.id for one in history.find(Search(subject=odd))] == ["b"]
     assert [one.id for one in history.find(Search(subject=digest))] == ["c"]
@@ -385,7 +385,7 @@ def test_a_file_with_digests_holds_no_subject(tmp_path: Path) -> None:
         history.flush()
         found = b"".join(it.read_bytes() for it in tmp_path.iterdir())
     assert b"4930901820" not in found
-    assert subjects.TABLE.encode() in found
+    assert subjects.SUBJECTS.encode() in found
 
 
 def test_subjects_are_dropped_with_their_last_decision(
@@ -460,7 +460,7 @@ def test_whoever_may_not_make_the_table_keeps_decisions_all_the_same(
             return history.find(Search())
 
     assert [one.subject for one in decided(1)] == [""]
-    assert f"there is no table {subjects.TABLE}, or this user may not write" in caplog.text
+    assert f"there is no table {subjects.SUBJECTS}, or this user may not write" in caplog.text
     with History(cluster.uri()):
         pass
     assert [one.subject for one in decided(2)] == ["", ""], "the table is there, the right is not"
@@ -469,6 +469,8 @@ def test_whoever_may_not_make_the_table_keeps_decisions_all_the_same(
             reader.subjects(bool)
         with pytest.raises(StoreUnavailable, match="permission denied"):
             reader.try_to_write()
-    cluster.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON eventonce.{subjects.TABLE} TO clerk")
+    cluster.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON eventonce.{subjects.SUBJECTS} TO clerk"
+    )
     assert [one.subject for one in decided(3)] == ["u-1"] * 3
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")

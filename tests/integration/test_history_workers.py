@@ -17,7 +17,7 @@ from eventonce import Consumer, Job
 from eventonce.clock import wall_clock
 from eventonce.errors import StoreMismatch
 from eventonce.history import History, Search, leases, recorder
-from eventonce.history.leases import STATES_KEPT, TABLE, WorkerState
+from eventonce.history.leases import STATES_KEPT, WORKERS, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import notes, read_workers
 from eventonce.runtime import background
@@ -29,7 +29,7 @@ from tests.servers.postgres import Cluster
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is told is told at once."""
     monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
-    monkeypatch.setattr(recorder, "TELL_INTERVAL", 0.0)
+    monkeypatch.setattr(recorder, "REPORT_INTERVAL", 0.0)
 
 
 def watched(history: History, handler: Any, **rule: Any) -> Consumer:
@@ -80,7 +80,7 @@ def has_leases(many: int) -> Callable[[WorkerState], bool]:
 
 def rows_in(history: History) -> list[tuple[Any, ...]]:
     with history._tables() as tables:
-        rows = tables._driver.rows(f"SELECT * FROM {TABLE}")
+        rows = tables._driver.rows(f"SELECT * FROM {WORKERS}")
         tables._driver.commit()
     return rows
 
@@ -188,7 +188,7 @@ def test_a_process_that_is_not_heard_of_any_more_is_told_and_dropped_after_an_ho
 
 def test_a_history_of_before_the_table_is_read_and_gets_it(uri: str) -> None:
     with History(uri) as old, old._tables() as tables:
-        tables._driver.run(f"DROP TABLE {TABLE}")
+        tables._driver.run(f"DROP TABLE {WORKERS}")
         tables._driver.commit()
     with History(uri, look=True) as reader:
         assert (reader.states(), reader.types()) == ([], [])
@@ -217,7 +217,7 @@ def test_who_may_not_make_the_table_still_keeps_what_is_decided(
     with History(cluster.uri()):
         pass
     cluster.execute(
-        f"DROP TABLE eventonce.{TABLE}",
+        f"DROP TABLE eventonce.{WORKERS}",
         "CREATE ROLE clerk LOGIN",
         "GRANT USAGE ON SCHEMA eventonce TO clerk",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",

@@ -25,7 +25,7 @@ from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.config import Config
 from eventonce.config.checks import check_values
 from eventonce.erasure import Conversation, Erasure, not_reached
-from eventonce.history.decision import CONVERSATION
+from eventonce.history.decision import CONVERSATION_FIELDS
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnaming
 from eventonce.letters.sources import LetterSource, StoreLetterSource, open_queue
@@ -150,7 +150,7 @@ def _text(found: Erasure, others: Sequence[str]) -> str:
     if not any(part.found for part in found.parts):
         lines.append(
             "nothing was found under this id: a conversation goes by the first of these that its "
-            f"events have: {', '.join(CONVERSATION)}"
+            f"events have: {', '.join(CONVERSATION_FIELDS)}"
         )
     elif erased:
         lines.append(

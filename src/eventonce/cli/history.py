@@ -18,8 +18,8 @@ from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.recorder import hidden_text
 from eventonce.history.search import SAME_ID
-from eventonce.history.story import NOTHING, Chapter, moment, told
-from eventonce.history.summary import CAUSES, FIELDS, GROUP_OF, GROUPS, Summary, summary
+from eventonce.history.story import NOTHING_FOUND, Chapter, moment, told
+from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, SUMMARY_FIELDS, Summary, summary
 from eventonce.history.tables import MINUTE
 
 NO_HISTORY: Final = (
@@ -143,7 +143,7 @@ def history(
     if hidden:
         notice(f"the history may have more decisions: {hidden_text(hidden)}", as_json=as_json)
     if not found:
-        notice(NOTHING, as_json=as_json)
+        notice(NOTHING_FOUND, as_json=as_json)
         return FAILED
     return 0
 
@@ -152,7 +152,7 @@ def _counted(opened: History, search: Search, *, as_json: bool) -> int:
     """Print the counts by outcome, cause, type, rule and worker."""
     if search.conversation or search.id or search.subject or search.key or search.reason:
         raise click.UsageError("--totals takes only --status, --copies, --type, --rule and --name")
-    fields = ("consumer", *FIELDS)
+    fields = ("consumer", *SUMMARY_FIELDS)
     wanted = [(fields.index(name), values) for name, values in search.kinds]
     counts = [
         (at, kind[1:], events, took)

@@ -18,7 +18,7 @@ from eventonce.core.reasons import GIVEN_UP_BEFORE
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.health import MINUTES, Health, Seen, health
 from eventonce.dashboard.resources import Resources
-from eventonce.history.summary import FIELDS, GROUP_OF, GROUPS, Summary, summary
+from eventonce.history.summary import GROUP_OF, GROUPS, SUMMARY_FIELDS, Summary, summary
 from eventonce.history.tables import MINUTE
 from eventonce.history.workers import Worker, read_workers
 from eventonce.markup import counted
@@ -283,7 +283,7 @@ class Snapshots:
     def _read_past(self, range_: Range) -> Past:
         now = wall_clock()
         since = (now - range_.span) // range_.step * range_.step
-        counted = self._resources.looking.counts(since, now + MINUTE, FIELDS, range_.step)
+        counted = self._resources.looking.counts(since, now + MINUTE, SUMMARY_FIELDS, range_.step)
         by_step: dict[int, Counter[str]] = {}
         for begin, (status, *_), events, _ in counted:
             by_step.setdefault(begin, Counter())[GROUP_OF[status]] += events

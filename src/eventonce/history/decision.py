@@ -16,30 +16,30 @@ from eventonce.rules.instants import event_instant
 from eventonce.rules.keys import hasher
 from eventonce.types import Event, Outcome
 
-CONVERSATION: Final = (
+CONVERSATION_FIELDS: Final = (
     *("conversationId", "contactId", "interactionId", "ContactId", "contactID"),
     *("conversation_id", "contact_id", "interaction_id", "interaction-id", "caseId"),
 )
 """The names of the field with the id of a conversation, a contact or a call in events of contact
 centres, in order: the first one that an event has counts."""
 
-LONGEST: Final = 400
+LONGEST_TEXT: Final = 400
 """The most characters of a text that are kept: a sender must not be able to fill the disk."""
 
-LONG_BYTES: Final = 16
+LONG_ID_BYTES: Final = 16
 """Bytes of the digest that stands for the rest of a longer id; enough that no two ids share it."""
 
 MOST_RECEIVES: Final = 2**31 - 1
 """The largest number that the column holds; the count comes from a server, and may be any."""
 
-_NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION)
+_NAMES: Final = tuple(f'"{name}"'.encode() for name in CONVERSATION_FIELDS)
 _PLAIN: Final = re.compile(rb'\s*:\s*"([^"\\]++)"')
 """A text without escapes; nearly all texts are. The possessive `++` prevents backtracking."""
 _OTHER: Final = re.compile(rb'\s*:\s*(?:("(?:[^"\\]++|\\.)++")|(-?\d++(?![\w.])))')
 """A text with escapes, or a number."""
 _USUAL: Final = re.compile(
     rb'"%s"\s*+:\s*+(?:"(?!%s)([ !#-\[\]-~]{1,%d}+)"|(?=["\d-]))'
-    % (CONVERSATION[0].encode(), re.escape(REDACTED).encode(), LONGEST)
+    % (CONVERSATION_FIELDS[0].encode(), re.escape(REDACTED).encode(), LONGEST_TEXT)
 )
 """The first `conversationId` with a value; nearly all events have one. The group is the value, if
 it is kept unchanged: printable ASCII, no escapes, not too long, not redacted. Any other text or
@@ -84,7 +84,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """For a copy: the transport id of the event that took effect; None if unknown."""
 
 
-FOUND: Final = ("subject", "winner")
+LOOKED_UP: Final = ("subject", "winner")
 """The fields that are not columns: they are looked up when a decision is read."""
 
 Kind = tuple[str, str, str, str, bool | None, str, str, str]
@@ -113,7 +113,7 @@ def decided(
             again = status == "duplicate" and reason == AGAIN[outcome.same_id]
             reason = "" if again else storable(reason)
         # The same as `id_kept` and `conversation_of`, inlined because calls cost time here.
-        if not (len(id_) <= LONGEST and id_.isascii() and "\0" not in id_):
+        if not (len(id_) <= LONGEST_TEXT and id_.isascii() and "\0" not in id_):
             id_ = id_kept(id_)
         found = usual(event.detail_raw)
         conversation = found[1].decode() if found and found[1] else _unusual(event)
@@ -143,13 +143,13 @@ def decided(
         )
 
 
-SHORT: Final = 4
+SHORTEST_ID: Final = 4
 """The fewest characters of an id that can be told from other words and numbers."""
 
 
 def id_pattern(ids: Iterable[str]) -> re.Pattern[str] | None:
     """Return a pattern that matches these ids as whole words; None if all are too short."""
-    named = sorted((it for it in ids if len(it) >= SHORT), key=len, reverse=True)
+    named = sorted((it for it in ids if len(it) >= SHORTEST_ID), key=len, reverse=True)
     if not named:
         return None
     return re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(map(re.escape, named))})(?![0-9A-Za-z])")
@@ -171,17 +171,17 @@ def storable(text: str) -> str:
     refuse invalid UTF-8. One such event would block all events that are written with it."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
-    return text[:LONGEST].replace("\0", "\ufffd")
+    return text[:LONGEST_TEXT].replace("\0", "\ufffd")
 
 
 def id_kept(text: str) -> str:
     """Return the id of an event or of a conversation as it is stored and searched for. An id with
-    more than LONGEST characters ends with a digest of the whole id, so that it can be found and no
-    other id is taken for it."""
-    if len(text) <= LONGEST:
+    more than LONGEST_TEXT characters ends with a digest of the whole id, so that it can be found
+    and no other id is taken for it."""
+    if len(text) <= LONGEST_TEXT:
         return text if text.isascii() and "\0" not in text else storable(text)
-    digest = hasher(LONG_BYTES)(text.encode("utf-8", "replace")).hex()
-    return f"{storable(text)[: LONGEST - len(digest) - 1]}~{digest}"
+    digest = hasher(LONG_ID_BYTES)(text.encode("utf-8", "replace")).hex()
+    return f"{storable(text)[: LONGEST_TEXT - len(digest) - 1]}~{digest}"
 
 
 _NO_EVENT: Final = Event(b"", b"")

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
-from eventonce.history.decision import LONGEST, SHORT, Kind, Own, id_kept, id_pattern, without_ids
+from eventonce.history.decision import (
+    LONGEST_TEXT,
+    SHORTEST_ID,
+    Kind,
+    Own,
+    id_kept,
+    id_pattern,
+    without_ids,
+)
 from eventonce.rules.keys import check_secrets, hasher
 
 MARK: Final = "#"
@@ -92,11 +100,11 @@ class Digests:
 def _replaced(reason: str, digests: Mapping[str, str]) -> str:
     """Return the reason with digests instead of these ids. If the reason was cut inside an id, the
     part of that id at its end is removed."""
-    if len(reason) == LONGEST:
-        parts = (it[:end] for it in digests for end in range(len(it) - 1, SHORT - 1, -1))
+    if len(reason) == LONGEST_TEXT:
+        parts = (it[:end] for it in digests for end in range(len(it) - 1, SHORTEST_ID - 1, -1))
         reason = next((reason.removesuffix(it) for it in parts if reason.endswith(it)), reason)
     pattern = id_pattern(digests)
-    return pattern.sub(lambda it: digests[it[0]], reason)[:LONGEST] if pattern else reason
+    return pattern.sub(lambda it: digests[it[0]], reason)[:LONGEST_TEXT] if pattern else reason
 
 
 NO_DIGESTS: Final = Digests(())

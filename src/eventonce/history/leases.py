@@ -23,7 +23,7 @@ MOST_LEASES: Final = 100
 """The most leases of a consumer that are reported, the oldest: the row is rewritten every few
 seconds."""
 
-TELL_INTERVAL: Final = 5.0
+REPORT_INTERVAL: Final = 5.0
 """Seconds between two reports of a process."""
 
 STALE_AFTER: Final = 30_000
@@ -32,10 +32,10 @@ STALE_AFTER: Final = 30_000
 STATES_KEPT: Final = 3_600_000
 """Milliseconds for which the last state of a killed process is kept."""
 
-TABLE: Final = "eventonce_history_workers"
+WORKERS: Final = "eventonce_history_workers"
 
 UNREADABLE: Final = (
-    f"The leases of other processes are not known: the history has no table {TABLE} yet, or this "
+    f"The leases of other processes are not known: the history has no table {WORKERS} yet, or this "
     "user may not read it."
 )
 
@@ -101,7 +101,7 @@ class WorkerState(msgspec.Struct, frozen=True):
         """The moment by which the leases have ended if the process was killed; 0 for no leases. The
         process may have renewed each of them until its next report was due."""
         lasts = max((it.lasts for it in self.load.leases if it.ends), default=0)
-        return self.told + int(TELL_INTERVAL * 1000) + lasts if lasts else 0
+        return self.told + int(REPORT_INTERVAL * 1000) + lasts if lasts else 0
 
 
 class Watched(NamedTuple):
@@ -163,7 +163,7 @@ class StateTable:
     @property
     def readable(self) -> bool:
         """Whether the table is there, and this user may read it."""
-        return self._driver.may(TABLE, "SELECT")
+        return self._driver.may(WORKERS, "SELECT")
 
     def tell(self, states: Iterable[WorkerState]) -> None:
         """Store these states instead of the earlier ones of the same processes."""
@@ -171,14 +171,15 @@ class StateTable:
             (*_which(one), one.started, one.told, msgspec.json.encode(one.load).decode())
             for one in states
         ]
-        if not self._driver.has(TABLE):
+        if not self._driver.has(WORKERS):
             # The question has begun a transaction.
             self._driver.commit()
             raise StoreMismatch(
-                f"there is no table {TABLE}; let a user who may create tables open the history once"
+                f"there is no table {WORKERS}; let a user who may create tables open the history "
+                "once"
             )
         self._driver.run_many(
-            f"INSERT INTO {TABLE} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
+            f"INSERT INTO {WORKERS} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (worker, consumer, channel, process) "
             "DO UPDATE SET started = excluded.started, told = excluded.told, "
             "state = excluded.state",
@@ -189,7 +190,7 @@ class StateTable:
     def remove(self, states: Iterable[WorkerState]) -> None:
         """Delete the rows of these states."""
         self._driver.run_many(
-            f"DELETE FROM {TABLE} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
+            f"DELETE FROM {WORKERS} WHERE worker = ? AND consumer = ? AND channel = ? "  # noqa: S608  ours
             "AND process = ?",
             [_which(one) for one in states],
         )
@@ -200,7 +201,7 @@ class StateTable:
         read the table."""
         rows = self.readable and self._driver.rows(
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
-            f"FROM {TABLE} ORDER BY worker, consumer, channel, process"
+            f"FROM {WORKERS} ORDER BY worker, consumer, channel, process"
         )
         self._driver.commit()
         fields = WorkerState.__struct_fields__[:-1]
@@ -213,16 +214,16 @@ class StateTable:
 
     def drop(self, before: int) -> None:
         """Delete the states that are older than this."""
-        if self._driver.may(TABLE, "DELETE"):
-            self._driver.run(f"DELETE FROM {TABLE} WHERE told < ?", (before,))  # noqa: S608  ours
+        if self._driver.may(WORKERS, "DELETE"):
+            self._driver.run(f"DELETE FROM {WORKERS} WHERE told < ?", (before,))  # noqa: S608  ours
         self._driver.commit()
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""
-        if self._driver.has(TABLE):
-            self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"UPDATE {TABLE} SET told = told WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"DELETE FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
+        if self._driver.has(WORKERS):
+            self._driver.run(f"INSERT INTO {WORKERS} SELECT * FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"UPDATE {WORKERS} SET told = told WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"DELETE FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
 
 
 def _which(state: WorkerState) -> tuple[str, str, str, str]:

@@ -16,7 +16,7 @@ from eventonce.stores.postgres.uri import read
 
 T = TypeVar("T")
 
-STATEMENT: Final = 60.0
+STATEMENT_TIMEOUT: Final = 60.0
 """The shortest timeout of a statement, in seconds: some read all decisions. A silent server is
 mostly found sooner, because each transaction begins with a quick statement that has the timeout of
 the URI."""
@@ -119,7 +119,7 @@ class PostgresDriver:
             # For each transaction: behind PgBouncer the next one may have another connection.
             connection.timeout = self._address.timeout
             cursor.execute(f"SET LOCAL search_path TO {self._address.quoted}")
-            connection.timeout = max(self._address.timeout, STATEMENT)
+            connection.timeout = max(self._address.timeout, STATEMENT_TIMEOUT)
         return cursor
 
     def _connected(self) -> _Connection:

@@ -19,8 +19,8 @@ from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUn
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.leases import (
+    REPORT_INTERVAL,
     STATES_KEPT,
-    TELL_INTERVAL,
     Watched,
     WorkerState,
     process_name,
@@ -36,18 +36,18 @@ from eventonce.stores import check_uri
 from eventonce.stores.sqlite.errors import may
 from eventonce.types import Outcome, Status
 
-POSTGRES: Final = ("postgresql", "postgres")
-KEEP: Final = "30d"
-MOST: Final = 5_000_000
+POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
+DEFAULT_KEEP: Final = "30d"
+DEFAULT_MOST: Final = 5_000_000
 """The most decisions that are kept: about 1 GB."""
-WAITING: Final = 50_000
+MOST_WAITING: Final = 50_000
 """The most decisions that may wait to be written: some seconds of the busiest worker."""
-SHARE: Final = 4096
+DECISION_BYTES: Final = 4096
 """Bytes of an event that count as one more decision: the event stays in memory while its decision
 waits. So waiting events have at most 200 MB."""
 TIDY_INTERVAL: Final = 60.0
 """Seconds between two deletions of decisions that are too old or too many."""
-TIDY: Final = 50_000
+TIDY_STEP: Final = 50_000
 """Decisions that one transaction of a deletion reads."""
 
 FLUSH_WAIT: Final = 1.0
@@ -66,8 +66,8 @@ class History:
         self,
         uri: str,
         *,
-        keep: float | str = KEEP,
-        most: int = MOST,
+        keep: float | str = DEFAULT_KEEP,
+        most: int = DEFAULT_MOST,
         worker: str = "",
         look: bool = False,
         secrets: Sequence[bytes] = (),
@@ -105,7 +105,7 @@ class History:
         self._told = 0
         self._told_missing = False
         self._background = Background[Told](
-            "history", self._write, WAITING, self._disconnect, self._after_turn
+            "history", self._write, MOST_WAITING, self._disconnect, self._after_turn
         )
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
@@ -291,7 +291,7 @@ class History:
         before = wall_clock() - self._keep
         while start is not None:
             with self._tables() as tables:
-                dropped, start = tables.drop(before, self._most, TIDY, start)
+                dropped, start = tables.drop(before, self._most, TIDY_STEP, start)
             total += dropped
             if self._background.ending:
                 # The end of the process waits for this thread; the next process continues.
@@ -367,7 +367,7 @@ class History:
         """Report the state of this process every few seconds, also while there are no decisions."""
         if not self._watched or self._look or time.monotonic() < self._tell_due:
             return
-        self._tell_due = time.monotonic() + TELL_INTERVAL
+        self._tell_due = time.monotonic() + REPORT_INTERVAL
         self._telling = os.getpid()
         if self._began[0] != os.getpid():
             self._began = os.getpid(), wall_clock()
@@ -489,7 +489,7 @@ class _Observer:
         ]
         held = sum([len(one.event.raw) for one in kept if one.event is not None])
         told = (kept, wall_clock(), self._consumer, self._channel)
-        self._background.add(told, len(kept) + held // SHARE, len(kept))
+        self._background.add(told, len(kept) + held // DECISION_BYTES, len(kept))
 
     def flush(self) -> None:
         """Write the queued outcomes, because Lambda stops the process after each invocation. The
@@ -499,7 +499,7 @@ class _Observer:
 
 def _lean(outcome: Outcome) -> Outcome:
     """Return the outcome without the fields that no decision has. A traceback holds the variables
-    of the handler, and a result may be large; `SHARE` does not count either."""
+    of the handler, and a result may be large; `DECISION_BYTES` does not count either."""
     return replace(outcome, error=None, result=None)
 
 
@@ -526,7 +526,7 @@ def check(uri: str) -> None:
     scheme = uri.partition(":")[0]
     if scheme == "sqlite":
         location_of(uri)
-    elif scheme in POSTGRES:
+    elif scheme in POSTGRES_SCHEMES:
         check_uri(uri)
     else:
         raise ConfigError(f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…")

@@ -18,14 +18,14 @@ from eventonce.history.digests import Digests, What
 from eventonce.history.driver import Driver, places
 from eventonce.history.subjects import Subjects
 
-PROBES: Final = 100_000
+MOST_PROBES: Final = 100_000
 """The most entries of an index to look up: beyond this, reading all decisions once is faster."""
 
-NAMED: Final = 100
+MOST_OF_AN_ID: Final = 100
 """The most decisions of one transport id whose events are searched for copies, the latest. An id
 belongs to one event of each consumer, unless a sender uses it again and again."""
 
-REASONED: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
+WITH_REASON: Final = frozenset(MEANINGS) - {"done", "duplicate", "unguarded"}
 """Statuses whose decisions always have a reason."""
 
 SAME_ID: Final = {"same": 1, "other": 0, "unknown": -1}
@@ -73,7 +73,7 @@ class Search(msgspec.Struct, frozen=True):
     @property
     def reasoned(self) -> bool:
         """Whether all decisions of these statuses have a reason."""
-        return REASONED.issuperset(self.status.split(","))
+        return WITH_REASON.issuperset(self.status.split(","))
 
 
 class Conditions:
@@ -121,7 +121,7 @@ class Conditions:
         named, values = self._named("id", id_)
         events = self._driver.rows(
             "SELECT DISTINCT key, version FROM (SELECT key, version FROM eventonce_history h "  # noqa: S608  ours
-            f"WHERE key_hash <> 0 AND {named} ORDER BY number DESC LIMIT {NAMED}) latest",
+            f"WHERE key_hash <> 0 AND {named} ORDER BY number DESC LIMIT {MOST_OF_AN_ID}) latest",
             values,
         )
         if not events:
@@ -145,7 +145,7 @@ class Conditions:
         """Return the condition that a decision has the hash of one of these keys, which may be
         very many."""
         first, last = self._segments("key")
-        if len(keys) * (last - first + 1) <= PROBES:
+        if len(keys) * (last - first + 1) <= MOST_PROBES:
             return self.hashed("key", keys)
         hashes = ", ".join({str(crc32(key)) for key in keys})
         return f"h.key_hash <> 0 AND h.key_hash & {2**32 - 1} IN ({hashes})"

@@ -14,13 +14,13 @@ from eventonce.core.status import COPIES, DEAD_LETTERS, MEANINGS
 from eventonce.history.decision import Decision
 from eventonce.history.winners import TOOK_EFFECT
 
-LETTER: Final = "; kept as a dead letter"
+LETTER_KEPT: Final = "; kept as a dead letter"
 RAN_LATER: Final = "; kept as a dead letter until it ran"
 
-UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
+LATENESS_UNITS: Final = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"))
 """The units of a lateness, with their milliseconds."""
 
-WHOSE: Final = {
+ID_WORDS: Final = {
     True: "under the same transport id: delivered again",
     False: "under another transport id: published again",
     None: "whose transport id cannot be compared",
@@ -40,7 +40,7 @@ class Chapter(msgspec.Struct, frozen=True):
         return self.decisions[0]
 
 
-NOTHING: Final = (
+NOTHING_FOUND: Final = (
     "the history has no such decision; a decision is written when the run has ended, up to a "
     "second later: for an event that runs now, use eventonce show FILE"
 )
@@ -76,7 +76,7 @@ def _sentences(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _kept(one: Decision, ran: Sequence[Decision]) -> str:
-    return RAN_LATER if any(it.at > one.at for it in ran) else LETTER
+    return RAN_LATER if any(it.at > one.at for it in ran) else LETTER_KEPT
 
 
 def _ran(one: Decision, began: int) -> str:
@@ -119,8 +119,8 @@ def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
         at += f", of event {last.winner}"
     same = Counter(one.same_id for one in copies if one.status == "duplicate")
     if len(same) > 1:
-        return f"{at}; {'; '.join(f'{number} {WHOSE[which]}' for which, number in same.items())}"
-    return f"{at}, {'all ' if same.total() == len(copies) > 1 else ''}{WHOSE[last.same_id]}"
+        return f"{at}; {'; '.join(f'{number} {ID_WORDS[which]}' for which, number in same.items())}"
+    return f"{at}, {'all ' if same.total() == len(copies) > 1 else ''}{ID_WORDS[last.same_id]}"
 
 
 def _is_of(copy: Decision, winner: str) -> bool:
@@ -139,7 +139,7 @@ def lateness(one: Decision) -> str:
     """Return how long after the event's own time the decision was; empty for less than a minute,
     and if the event has no time."""
     behind = one.at - one.happened if one.happened else 0
-    for unit, name in UNITS:
+    for unit, name in LATENESS_UNITS:
         if behind >= unit:
             return f"{behind // unit} {name}{'' if behind // unit == 1 else 's'} late"
     return ""

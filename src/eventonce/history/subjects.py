@@ -19,19 +19,19 @@ from eventonce.log import log
 from eventonce.rules import Ruleset
 from eventonce.types import Outcome
 
-TABLE: Final = "eventonce_history_subjects"
+SUBJECTS: Final = "eventonce_history_subjects"
 
-IN_USE: Final = 60.0
+SUBJECT_KNOWN: Final = 60.0
 """Seconds for which a process remembers that the subject of a key is stored."""
 
 MOST_KEYS: Final = 20_000
 """The most keys that a process remembers."""
 
-MOST_OF_ONE: Final = 100
+KEYS_OF_A_SUBJECT: Final = 100
 """The most keys of one subject that are found, the latest: each consumer has several, by the types
 of its events."""
 
-PAGE: Final = 10_000
+PAGE_SIZE: Final = 10_000
 """Subjects that one query reads."""
 
 _WRITES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -74,7 +74,7 @@ class Subjects:
     def write(self, rows: Sequence[Row]) -> None:
         """Write these subjects, in the transaction of their decisions."""
         self._driver.run_many(
-            f"INSERT INTO {TABLE} (key, subject, seen) VALUES (?, ?, ?) "  # noqa: S608  ours
+            f"INSERT INTO {SUBJECTS} (key, subject, seen) VALUES (?, ?, ?) "  # noqa: S608  ours
             "ON CONFLICT (key) DO UPDATE SET subject = excluded.subject, seen = excluded.seen",
             rows,
         )
@@ -86,11 +86,11 @@ class Subjects:
     @property
     def readable(self) -> bool:
         """Whether the table exists and this user may read it."""
-        return self._driver.may(TABLE, "SELECT")
+        return self._driver.may(SUBJECTS, "SELECT")
 
     def selected(self) -> str:
         """Return the SQL expression for the subject of a decision `h`."""
-        found = f"SELECT s.subject FROM {TABLE} s WHERE s.key = h.key"  # noqa: S608  ours
+        found = f"SELECT s.subject FROM {SUBJECTS} s WHERE s.key = h.key"  # noqa: S608  ours
         return f"coalesce(({found}), '')" if self.readable else "''"
 
     def keys(self, text: str) -> list[bytes]:
@@ -99,8 +99,8 @@ class Subjects:
             return []
         names = self._digests.names("subject", text)
         rows = self._driver.rows(
-            f"SELECT key FROM {TABLE} WHERE subject IN ({places(len(names))}) "  # noqa: S608  ours
-            f"ORDER BY seen DESC LIMIT {MOST_OF_ONE}",
+            f"SELECT key FROM {SUBJECTS} WHERE subject IN ({places(len(names))}) "  # noqa: S608  ours
+            f"ORDER BY seen DESC LIMIT {KEYS_OF_A_SUBJECT}",
             names,
         )
         return [bytes(key) for (key,) in rows]
@@ -108,8 +108,8 @@ class Subjects:
     def all(self) -> Iterator[tuple[bytes, str]]:
         """Yield all keys with their subjects. An error if this user may not read them: the caller
         must be sure that a subject is absent."""
-        query = f"SELECT key, subject FROM {TABLE} WHERE key > ? ORDER BY key LIMIT {PAGE}"  # noqa: S608  ours
-        last: bytes | None = b"" if self._driver.has(TABLE) else None
+        query = f"SELECT key, subject FROM {SUBJECTS} WHERE key > ? ORDER BY key LIMIT {PAGE_SIZE}"  # noqa: S608  ours
+        last: bytes | None = b"" if self._driver.has(SUBJECTS) else None
         while last is not None:
             rows = self._driver.rows(query, (last,))
             yield from ((bytes(key), subject) for key, subject in rows)
@@ -117,37 +117,37 @@ class Subjects:
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Delete the subjects of these keys."""
-        if self._driver.has(TABLE):
-            dropping = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608  ours
+        if self._driver.has(SUBJECTS):
+            dropping = f"DELETE FROM {SUBJECTS} WHERE key = ?"  # noqa: S608  ours
             self._driver.run_many(dropping, [(key,) for key in sorted(keys)])
 
     def drop_unused(self, before: int) -> None:
         """Delete the subjects that no decision since this time has."""
-        if self._driver.may(TABLE, *_WRITES):
+        if self._driver.may(SUBJECTS, *_WRITES):
             # `seen` may be older than the last use, because a process remembers the key.
-            since = before - int(2 * IN_USE * 1000)
-            self._driver.run(f"DELETE FROM {TABLE} WHERE seen < ?", (since,))  # noqa: S608  ours
+            since = before - int(2 * SUBJECT_KNOWN * 1000)
+            self._driver.run(f"DELETE FROM {SUBJECTS} WHERE seen < ?", (since,))  # noqa: S608  ours
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""
-        if self._driver.has(TABLE):
-            self._driver.run(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"UPDATE {TABLE} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"DELETE FROM {TABLE} WHERE 1 = 0")  # noqa: S608  ours
+        if self._driver.has(SUBJECTS):
+            self._driver.run(f"INSERT INTO {SUBJECTS} SELECT * FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"UPDATE {SUBJECTS} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
+            self._driver.run(f"DELETE FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
 
     def _kept(self, text: str) -> str:
         return self._digests.of("subject", text) if self._digests else plain(id_kept(text))
 
     def _may_write(self) -> bool:
         if self._until == -inf:
-            self._until = monotonic() + IN_USE
-            self._writable = self._driver.may(TABLE, *_WRITES)
+            self._until = monotonic() + SUBJECT_KNOWN
+            self._writable = self._driver.may(SUBJECTS, *_WRITES)
             if not self._writable and not self._said:
                 self._said = True
                 log().warning(
                     "history: the subjects of states are not kept: there is no table %s, or this "
                     "user may not write to it; let a user who may create tables open the history "
                     "once, and grant the right",
-                    TABLE,
+                    SUBJECTS,
                 )
         return self._writable

@@ -43,7 +43,7 @@ CAUSES: Final[Mapping[tuple[str, int], str]] = {
 }
 """The causes of copies, by the status and by whether the transport id was the same."""
 
-TOP: Final = 8
+MOST_SHOWN: Final = 8
 """The most types, rules and workers that are shown: the busiest."""
 
 
@@ -75,7 +75,7 @@ class Summary(msgspec.Struct, frozen=True):
         return sum(self.groups.values())
 
 
-FIELDS: Final = ("status", "same_id", "type", "rule", "worker")
+SUMMARY_FIELDS: Final = ("status", "same_id", "type", "rule", "worker")
 """The fields of a kind that a summary is made of."""
 
 Counted = tuple[int, tuple[Any, ...], int, int]
@@ -83,7 +83,7 @@ Counted = tuple[int, tuple[Any, ...], int, int]
 
 
 def summary(counted: Iterable[Counted]) -> Summary:
-    """Return the summary of counts by `FIELDS`."""
+    """Return the summary of counts by `SUMMARY_FIELDS`."""
     groups: Counter[str] = Counter(dict.fromkeys(GROUPS, 0))
     statuses: Counter[str] = Counter()
     causes: Counter[tuple[str, int]] = Counter()
@@ -117,4 +117,4 @@ def _busiest(found: Mapping[str, Counter[str]]) -> tuple[Busy, ...]:
         )
         for name, one in found.items()
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.events, row.name))[:TOP])
+    return tuple(sorted(rows, key=lambda row: (-row.events, row.name))[:MOST_SHOWN])

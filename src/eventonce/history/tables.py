@@ -19,7 +19,7 @@ from eventonce.core.reasons import AGAIN
 from eventonce.core.status import Status
 from eventonce.errors import StoreMismatch
 from eventonce.history.decision import (
-    FOUND,
+    LOOKED_UP,
     NO_VERSION,
     Decision,
     Kind,
@@ -38,48 +38,46 @@ from eventonce.history.digests import (
     plain,
 )
 from eventonce.history.driver import Driver, places
-from eventonce.history.leases import TABLE as WORKERS
-from eventonce.history.leases import StateTable
+from eventonce.history.leases import WORKERS, StateTable
 from eventonce.history.search import Conditions, Search
-from eventonce.history.subjects import TABLE as SUBJECTS
-from eventonce.history.subjects import Row, Subjects
+from eventonce.history.subjects import SUBJECTS, Row, Subjects
 from eventonce.history.winners import LEADING, Lead
 
 MINUTE: Final = 60_000
 
-KIND: Final = 8
+KIND_LENGTH: Final = 8
 """The number of fields that make the kind of a decision: its first ones."""
 
 MOST_KINDS: Final = 20_000
 """The most kinds that one process remembers. If a sender has ever new types, events beyond this
 are kept without their type and source."""
 
-UNUSED: Final = 3_600_000
+UNUSED_KIND_AGE: Final = 3_600_000
 """Milliseconds after which a kind without decisions is deleted; much longer than a process
-remembers the numbers of kinds (`KNOWN`)."""
+remembers the numbers of kinds (`KINDS_KNOWN`)."""
 
-SEGMENT: Final = 14
+SEGMENT_BITS: Final = 14
 """The segment of a decision is its number without these last bits. A hash in an index begins with
 the segment that was the latest at the time of writing, so that new hashes fall on a few pages;
 hashes all over an index of millions would cost several times as much. In return, a search looks
 for a hash in each segment, a few hundred."""
 
-LAST: Final = "eventonce_history_reason_3"
+LAST_INDEX: Final = "eventonce_history_reason_3"
 """The index that is created last. Its number grows with each incompatible change of the tables."""
 
-ADDED: Final = (SUBJECTS, WORKERS)
+ADDED_TABLES: Final = (SUBJECTS, WORKERS)
 """Tables that came with a later version. A process that may create tables adds them to an older
 history; other processes read and write that history without them."""
 
 MOST_LEADS: Final = 100_000
 """The most decisions that are read to find winners."""
 
-KNOWN: Final = 60.0
+KINDS_KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
 
-COLUMNS: Final = tuple(it for it in Decision.__struct_fields__ if it not in FOUND)
-KIND_FIELDS: Final = COLUMNS[:KIND]
-_OWN: Final = COLUMNS[KIND:]
+COLUMNS: Final = tuple(it for it in Decision.__struct_fields__ if it not in LOOKED_UP)
+KIND_FIELDS: Final = COLUMNS[:KIND_LENGTH]
+_OWN: Final = COLUMNS[KIND_LENGTH:]
 _SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
 
 
@@ -120,7 +118,7 @@ class Tables:
         try:
             driver.begin()
             made = self.made()
-            lacking = [name for name in ADDED if not driver.has(name)]
+            lacking = [name for name in ADDED_TABLES if not driver.has(name)]
             if not made or lacking:
                 schema = files("eventonce.history").joinpath("schema.sql").read_text()
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
@@ -138,7 +136,7 @@ class Tables:
 
     def made(self) -> bool:
         """Whether the tables exist; StoreMismatch if they are of another version."""
-        if self._driver.has(LAST):
+        if self._driver.has(LAST_INDEX):
             return True
         if self._driver.has("eventonce_history"):
             raise StoreMismatch(
@@ -159,7 +157,7 @@ class Tables:
         if monotonic() > self._kinds_until:
             # An idle process must not use the numbers of kinds that were deleted meanwhile.
             self._kinds.clear()
-            self._kinds_until = monotonic() + KNOWN
+            self._kinds_until = monotonic() + KINDS_KNOWN
         try:
             segment = self._segment() << 32
             for kind, own in decisions:
@@ -218,7 +216,7 @@ class Tables:
     def _segment(self) -> int:
         """Return the latest segment. Segments begin with 1, so that no hash is 0."""
         ((last,),) = self._driver.rows("SELECT max(number) FROM eventonce_history")
-        return ((last or 0) >> SEGMENT) + 1
+        return ((last or 0) >> SEGMENT_BITS) + 1
 
     def _numbered(self, given: Kind, at: int) -> int:
         kind = _storable(given)
@@ -233,7 +231,7 @@ class Tables:
         equal = " AND ".join(f"{name} = ?" for name in KIND_FIELDS)
         self._driver.run(
             f"INSERT INTO eventonce_history_kinds ({', '.join(KIND_FIELDS)}, seen) "  # noqa: S608  ours
-            f"VALUES ({places(KIND + 1)}) ON CONFLICT ({', '.join(KIND_FIELDS)}) "
+            f"VALUES ({places(KIND_LENGTH + 1)}) ON CONFLICT ({', '.join(KIND_FIELDS)}) "
             "DO UPDATE SET seen = excluded.seen",
             (*values, at),
         )
@@ -274,12 +272,12 @@ class Tables:
         )
         self.subjects.drop_unused(began)
         # Seldom, because this reads all decisions.
-        if monotonic() > self._kinds_dropped + UNUSED / 1000:
+        if monotonic() > self._kinds_dropped + UNUSED_KIND_AGE / 1000:
             self._kinds_dropped = monotonic()
             self._driver.run(
                 "DELETE FROM eventonce_history_kinds WHERE seen < ? AND kind NOT IN "
                 "(SELECT DISTINCT kind FROM eventonce_history)",
-                (now - UNUSED,),
+                (now - UNUSED_KIND_AGE,),
             )
         self._driver.commit()
 

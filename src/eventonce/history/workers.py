@@ -11,14 +11,14 @@ import msgspec
 
 from eventonce.history.leases import STATES_KEPT, Lease, WorkerState
 from eventonce.history.recorder import History
-from eventonce.history.story import UNITS, moment
+from eventonce.history.story import LATENESS_UNITS, moment
 from eventonce.history.summary import GROUP_OF
 from eventonce.history.tables import MINUTE
 
-HOUR: Final = 60
+MINUTES_SHOWN: Final = 60
 """The number of minutes that are shown."""
 
-CONDITIONS: Final = {"lost": "lost to another run", "unguarded": "without a lease"}
+CONDITION_WORDS: Final = {"lost": "lost to another run", "unguarded": "without a lease"}
 """The conditions of a run that are shown in other words."""
 
 
@@ -41,7 +41,7 @@ class Worker(msgspec.Struct, frozen=True):
     def idle(cls, state: WorkerState) -> Worker:
         """Return a worker in this state that has decided nothing."""
         named = (state.channel,) if state.channel else ()
-        return cls(state.worker, state.consumer, named, 0, (0,) * HOUR, {}, (state,))
+        return cls(state.worker, state.consumer, named, 0, (0,) * MINUTES_SHOWN, {}, (state,))
 
     @property
     def events(self) -> int:
@@ -66,7 +66,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 def read_workers(history: History, now: int) -> list[Worker]:
     """Return the workers of the last hour, the busiest first."""
-    since = (now // MINUTE - HOUR + 1) * MINUTE
+    since = (now // MINUTE - MINUTES_SHOWN + 1) * MINUTE
     fields = ("worker", "consumer", "channel", "status")
     rows: dict[tuple[str, str], list[tuple[int, str, str, int]]] = {}
     for at, (name, consumer, channel, status), events, _ in history.counts(
@@ -91,10 +91,10 @@ def _worker(
     states: list[WorkerState],
     since: int,
 ) -> Worker:
-    minutes = [0] * HOUR
+    minutes = [0] * MINUTES_SHOWN
     groups: Counter[str] = Counter()
     for at, _, status, events in rows:
-        minutes[min(HOUR - 1, max(0, (at - since) // MINUTE))] += events
+        minutes[min(MINUTES_SHOWN - 1, max(0, (at - since) // MINUTE))] += events
         groups[GROUP_OF[status]] += events
     channels = {channel for _, channel, _, _ in rows} | {one.channel for one in states}
     last = max((at for at, *_ in rows), default=0)
@@ -126,12 +126,12 @@ def notes(state: WorkerState, now: int) -> list[str]:
 
 def condition(lease: Lease) -> str:
     """Return the condition of a run in words; mostly empty."""
-    return CONDITIONS.get(lease.condition, lease.condition)
+    return CONDITION_WORDS.get(lease.condition, lease.condition)
 
 
 def ago(milliseconds: int) -> str:
     """Return a text such as `12 s ago` or `3 minutes ago`; `now` if another clock is ahead."""
-    for unit, name in UNITS:
+    for unit, name in LATENESS_UNITS:
         if milliseconds >= unit:
             many = milliseconds // unit
             return f"{many} {name}{'' if many == 1 else 's'} ago"

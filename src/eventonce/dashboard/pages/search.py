@@ -19,7 +19,7 @@ from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuer
 from eventonce.history import Decision
 from eventonce.history.digests import DIGEST
 from eventonce.history.recorder import hidden_text
-from eventonce.history.story import LETTER, NOTHING, Chapter, lateness, moment, told
+from eventonce.history.story import LETTER_KEPT, NOTHING_FOUND, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.history.winners import TOOK_EFFECT
 from eventonce.markup import Html, counted, data, dotted, joined, tag
@@ -114,7 +114,7 @@ def _field(name: str, query: SearchQuery) -> Html:
 
 def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
     if not found:
-        return tag("p", f"{NOTHING[0].upper()}{NOTHING[1:]}.", class_="note")
+        return tag("p", f"{NOTHING_FOUND[0].upper()}{NOTHING_FOUND[1:]}.", class_="note")
     many = counted(len(found), "decision")
     if len(found) < query.limit:
         return tag("p", f"{many}.", class_="note")
@@ -210,11 +210,11 @@ def _story(found: Sequence[Decision], conversation: str) -> Html:
 def _sentence(said: str, conversation: str, consumer: str) -> Html:
     """Return a sentence, with a link to the dead letter that it names. There is no link for a
     digest: dead letters are found only by the id itself."""
-    told = said.removesuffix(LETTER)
+    told = said.removesuffix(LETTER_KEPT)
     if told == said or not conversation or DIGEST.fullmatch(conversation):
         return tag("p", data(said))
     fields = urlencode({"conversation": conversation, "consumer": consumer})
-    return tag("p", data(told), "; ", tag("a", LETTER[2:], href=f"/letters?{fields}"))
+    return tag("p", data(told), "; ", tag("a", LETTER_KEPT[2:], href=f"/letters?{fields}"))
 
 
 def _chapter(chapter: Chapter, conversation: str) -> Html:
