@@ -274,7 +274,7 @@ def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
     store = store_of(*LETTERS)
     with asking(Resources(lambda: store, name="crm")) as asked:
         assert "or more" not in asked.get("/letters/drop").text
-        monkeypatch.setattr(letter_actions, "LOOKED_AT", 20)
+        monkeypatch.setattr(letter_actions, "MOST_READ", 20)
         assert "<b>20\N{NO-BREAK SPACE}dead letters</b> or more" in asked.get("/letters/drop").text
 
 
@@ -379,7 +379,7 @@ def test_the_end_of_the_server_stops_an_action_after_its_batch() -> None:
 def test_a_batch_that_outlasts_the_server_is_in_the_audit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "CLOSE_PATIENCE", 0.01)
+    monkeypatch.setattr(actions, "CLOSE_WAIT", 0.01)
     begun, go_on = threading.Event(), threading.Event()
 
     def take(_: Job) -> None:
@@ -395,7 +395,7 @@ def test_a_batch_that_outlasts_the_server_is_in_the_audit(
             assert begun.wait(PATIENCE)
             (action,) = asked.app.state.context.actions.latest()
         (line,) = audit(tmp_path)
-        assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.OUTLASTED)
+        assert (line["who"], line["action"], line["ended"]) == ("ann", "redrive", actions.CUT_SHORT)
         go_on.set()
         until(lambda: action.ended)
         assert audit(tmp_path) == [line], "an action ends once, also if it ends after all"

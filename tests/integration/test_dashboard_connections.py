@@ -18,8 +18,8 @@ WAIT = 0.3
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    monkeypatch.setattr(server, "HEAD", PATIENCE)
-    monkeypatch.setattr(server, "CONNECTIONS", 12)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 12)
     app = dashboard(Resources(MemoryStore, name="crm"))
     with server.listen("0") as listening, server.serving(app, listening):
         url = server.url_of(listening)
@@ -38,7 +38,7 @@ def test_who_sends_no_whole_request_shuts_nobody_out(
 ) -> None:
     place = (client.base_url.host, client.base_url.port)
     with ExitStack() as held, monkeypatch.context() as hurried:
-        hurried.setattr(server, "HEAD", WAIT)
+        hurried.setattr(server, "HEAD_TIMEOUT", WAIT)
         idle = [held.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(11)]
         for one in idle:
             # On a busy machine it is cut off before it has sent anything.

@@ -247,7 +247,7 @@ def test_no_download_begins_where_its_audit_cannot_be_written(tmp_path: Path) ->
 def test_an_action_that_is_forgotten_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "REMEMBERED", 2)
+    monkeypatch.setattr(actions, "MOST_REMEMBERED", 2)
     with exporting(tmp_path, *LETTERS) as asked:
         asked.done(PLACE, limit="1")
         oldest = latest(asked)
@@ -345,7 +345,7 @@ def test_the_end_of_the_dashboard_stops_an_export_and_deletes_all_files(
 def test_an_export_that_outlasts_the_dashboard_writes_to_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "CLOSE_PATIENCE", 0.01)
+    monkeypatch.setattr(actions, "CLOSE_WAIT", 0.01)
     held = Held(monkeypatch)
     with exporting(tmp_path, *LETTERS, letter(31)) as asked:
         asked.post(PLACE, limit="99")
@@ -354,8 +354,8 @@ def test_an_export_that_outlasts_the_dashboard_writes_to_no_file(
     assert is_closed(action)
     held.go_on.set()
     until(lambda: action.ended)
-    assert (action.state, action.error) == ("failed", export_files.GONE)
-    assert told(tmp_path) == [("ann", "export", {"exported": 20}, actions.OUTLASTED)]
+    assert (action.state, action.error) == ("failed", export_files.FILE_DELETED)
+    assert told(tmp_path) == [("ann", "export", {"exported": 20}, actions.CUT_SHORT)]
 
 
 def test_dead_letters_of_a_queue_are_exported_and_stay_there(

@@ -31,7 +31,7 @@ from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.event_stream import _events, event
 from eventonce.dashboard.health import Health, Seen, health
 from eventonce.dashboard.pages.store import size_of
-from eventonce.dashboard.snapshots import LIVE
+from eventonce.dashboard.snapshots import LIVE_RANGE
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History
 from eventonce.history.leases import Lease, Load, WorkerState, process_name
@@ -563,9 +563,9 @@ def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_
         return found
 
     assert asyncio.run(watch()) == [None, 3.0, 1.5, None, 4.0]
-    past = asyncio.run(snapshots.past(LIVE))
+    past = asyncio.run(snapshots.past(LIVE_RANGE))
     # A minute's mean before the pause, and one point since.
-    assert len([at for at, _ in snapshots.plotted(LIVE, past) if at % 60_000 != 30_000]) <= 2
+    assert len([at for at, _ in snapshots.plotted(LIVE_RANGE, past) if at % 60_000 != 30_000]) <= 2
 
 
 def test_nothing_is_asked_while_nobody_watches(

@@ -33,25 +33,25 @@ log = logging.getLogger("eventonce.dashboard")
 
 Role = Literal["viewer", "operator"]
 
-SHORTEST: Final = 8
+MIN_PASSWORD: Final = 8
 """The fewest characters of a password: a shorter one is soon guessed."""
 
 WRONG_PASSWORD_WAIT: Final = 1.0
 """Seconds until the answer to a wrong password: they slow down guessing."""
 
-TOKEN: Final = "token"  # noqa: S105  the name of a field, and no secret
-SAFE: Final = ("GET", "HEAD")
+TOKEN_FIELD: Final = "token"  # noqa: S105  the name of a field, and no secret
+SAFE_METHODS: Final = ("GET", "HEAD")
 
 NO_LINK: Final = (
     "Open the link that eventonce printed when the dashboard started. Each start has a new one."
 )
 TWO_LENGTHS: Final = "A request with two lengths is refused."
-FOREIGN: Final = "Another site sent this request; it is refused."
-VIEWER: Final = "You may look and not act: [dashboard] operators names those who may."
-HIDDEN: Final = "You may not read whole reasons and subjects, so you may not search in them."
-VALUES: Final = ("reason", "subject")
+OTHER_SITE: Final = "Another site sent this request; it is refused."
+NO_OPERATOR: Final = "You may look and not act: [dashboard] operators names those who may."
+VALUES_HIDDEN: Final = "You may not read whole reasons and subjects, so you may not search in them."
+VALUE_FIELDS: Final = ("reason", "subject")
 """The fields of a search that contain values of events."""
-HOST: Final = (
+OTHER_HOST: Final = (
     "Without [dashboard] operators or viewers, the dashboard is for this machine: ask for it under "
     "127.0.0.1 or localhost."
 )
@@ -86,12 +86,12 @@ class Person(NamedTuple):
     def may_search(self, field: str) -> bool:
         """Whether this person may search by this field. A search by parts of a reason or by
         subjects would reveal a telephone number, guessed digit by digit."""
-        return self.sees_values or field not in VALUES
+        return self.sees_values or field not in VALUE_FIELDS
 
     def check_search(self, fields: Mapping[str, str]) -> None:
         """Refuse a search by a field that this person may not search by."""
         if not all(self.may_search(name) for name, value in fields.items() if value):
-            raise HTTPException(403, HIDDEN)
+            raise HTTPException(403, VALUES_HIDDEN)
 
 
 def person_of(request: Request) -> Person:
@@ -133,9 +133,9 @@ class Access:
             for name, password in people.items():
                 place = f"dashboard: {role}s"
                 known = pair(place, name, password)
-                if len(password) < SHORTEST:
+                if len(password) < MIN_PASSWORD:
                     raise ConfigError(
-                        f"{place}: the password of {name!r} needs {SHORTEST} characters or more"
+                        f"{place}: the password of {name!r} needs {MIN_PASSWORD} characters or more"
                     )
                 sees = role == "operator" or settings.viewers_see_values
                 self._people.append((digest(known), Person(name, role, sees)))
@@ -145,7 +145,7 @@ class Access:
 
     def link(self, url: str) -> str:
         """Return the address to print; without passwords, it has the token."""
-        return url if self._people else f"{url}?{urlencode({TOKEN: self._token})}"
+        return url if self._people else f"{url}?{urlencode({TOKEN_FIELD: self._token})}"
 
     def person(self, headers: Headers, port: int) -> Person | None:
         """Return the person who sent these headers; None if unknown."""
@@ -162,7 +162,7 @@ class Access:
             challenge = {"www-authenticate": 'Basic realm="eventonce", charset="UTF-8"'}
             return _page(401, "A name and a password are needed.", headers=challenge)
         fields = parse_qs(query)
-        if not self._fits(fields.pop(TOKEN, [""])[0]):
+        if not self._fits(fields.pop(TOKEN_FIELD, [""])[0]):
             return _page(401, NO_LINK)
         rest = urlencode(fields, doseq=True)
         path = quote(f"/{path.lstrip('/')}")
@@ -210,16 +210,16 @@ class Guard:
             return _page(400, TWO_LENGTHS, headers={"connection": "close"})
         port = (scope.get("server") or ("", 0))[1]
         if self._access.by_link and not _is_local(headers.get("host", "")):
-            return _page(403, HOST)
-        acting = scope["method"] not in SAFE
+            return _page(403, OTHER_HOST)
+        acting = scope["method"] not in SAFE_METHODS
         if (acting and not _same_origin(headers)) or _is_embedded(headers):
-            return _page(403, FOREIGN)
+            return _page(403, OTHER_SITE)
         person = self._access.person(headers, port)
         if person is None:
             query = scope.get("query_string", b"").decode("latin-1")
             return self._access.refusal(query, scope["path"], port)
         if acting and not person.may_act:
-            return _page(403, VIEWER)
+            return _page(403, NO_OPERATOR)
         scope.setdefault("state", {})["person"] = person
         return None
 

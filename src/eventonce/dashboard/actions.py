@@ -31,16 +31,16 @@ MOST_ACTIONS: Final = 2
 """The most actions at the same time: each runs handlers or reads the store, which have other work,
 too."""
 
-REMEMBERED: Final = 100
+MOST_REMEMBERED: Final = 100
 """The most actions that are found by their links; the audit has all of them."""
 
-CLOSE_PATIENCE: Final = 25.0
+CLOSE_WAIT: Final = 25.0
 """Seconds that `close` waits for the batches that still run."""
 
-VIA: Final = "dashboard"
+AUDIT_VIA: Final = "dashboard"
 """The value of `via` in audit lines."""
 
-OUTLASTED: Final = "the dashboard ended before the batch under way did"
+CUT_SHORT: Final = "the dashboard ended before the batch under way did"
 
 Kind = Literal["redrive", "drop", "export"]
 State = Literal["running", "stopping", "finished", "stopped", "failed"]
@@ -154,7 +154,7 @@ class Actions:
             # First: if no thread can be started, the action is not listed.
             thread.start()
             self._all[action.id] = action
-            while len(self._all) > REMEMBERED:
+            while len(self._all) > MOST_REMEMBERED:
                 ended = next(one for one in self._all.values() if one.ended)
                 del self._all[ended.id]
                 if ended.file is not None:
@@ -174,7 +174,7 @@ class Actions:
         """Stop all actions after their batches, wait for them for a limited time, and delete all
         files. For an action that takes longer, the last audit line is written here, because the
         process may end before its thread does."""
-        end = monotonic() + CLOSE_PATIENCE
+        end = monotonic() + CLOSE_WAIT
         with self._lock:
             self._closed = True
             threads = list(self._threads.values())
@@ -190,10 +190,10 @@ class Actions:
                     action.kind,
                     id=action.id,
                     who=action.who,
-                    via=VIA,
+                    via=AUDIT_VIA,
                     selection=self._scope(action),
                     counts=action.progress.counts,
-                    ended=OUTLASTED,
+                    ended=CUT_SHORT,
                 )
         for action in self.latest():
             if action.file is not None:
@@ -208,7 +208,7 @@ class Actions:
         progress = Progress()
         scope = self._scope(action)
         with (
-            bulk.audited(audit, "download", scope, progress, who=person.name, via=VIA),
+            bulk.audited(audit, "download", scope, progress, who=person.name, via=AUDIT_VIA),
             file.held(),
         ):
             yield progress
@@ -231,7 +231,7 @@ class Actions:
                     self._scope(action),
                     action.progress,
                     who=action.who,
-                    via=VIA,
+                    via=AUDIT_VIA,
                     id_=action.id,
                     unwritten=partial(action.line.acquire, blocking=False),
                 ),

@@ -16,8 +16,8 @@ from eventonce.study.page.layout import style
 
 SCRIPTS: Final = ("htmx.min.js", "sse.js", "uPlot.iife.min.js", "dashboard.js")
 STYLE: Final = "dashboard.css"
-KINDS: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-FOR_EVER: Final = "private, max-age=31536000, immutable"
+CONTENT_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+CACHE_FOR_EVER: Final = "private, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
@@ -43,6 +43,6 @@ async def static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in (*SCRIPTS, STYLE):
         raise HTTPException(404, "There is no such file")
-    kind = KINDS[name.rpartition(".")[2]]
-    headers = {"content-type": kind, "cache-control": FOR_EVER}
+    kind = CONTENT_TYPES[name.rpartition(".")[2]]
+    headers = {"content-type": kind, "cache-control": CACHE_FOR_EVER}
     return Response(asset(name).content, headers=headers)

@@ -13,7 +13,7 @@ from eventonce.errors import EventonceError
 
 log = logging.getLogger("eventonce.dashboard")
 
-ANSWER_PATIENCE: Final = 5.0
+ANSWER_WAIT: Final = 5.0
 """Seconds that a page waits for a call."""
 
 MOST_CALLS: Final = 4
@@ -33,7 +33,7 @@ class BlockingCalls:
         self._place = place
         self._room = asyncio.Semaphore(MOST_CALLS)
 
-    async def __call__(self, call: Callable[[], Answer], within: float = ANSWER_PATIENCE) -> Answer:
+    async def __call__(self, call: Callable[[], Answer], within: float = ANSWER_WAIT) -> Answer:
         """Return the result of the call; `Unavailable` if it fails or takes too long.
 
         A call that never returns keeps its place among the `MOST_CALLS`, so a place that hangs has

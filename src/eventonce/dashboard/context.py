@@ -15,7 +15,7 @@ from eventonce.dashboard.snapshots import Shared, Snapshots
 from eventonce.history import Search
 from eventonce.markup import Html
 
-SEARCH_PATIENCE: Final = 10.0
+SEARCH_WAIT: Final = 10.0
 """Seconds that a search may take: a search for a part of a reason reads all decisions."""
 
 HIDDEN_INTERVAL: Final = 600.0
@@ -49,7 +49,7 @@ class Context:
             with self.resources.searching() as history:
                 return history.hidden_from(Search(conversation="-", id="-", subject="-"))
 
-        return await self.ask_history(hidden, SEARCH_PATIENCE)
+        return await self.ask_history(hidden, SEARCH_WAIT)
 
 
 def context_of(request: Request) -> Context:

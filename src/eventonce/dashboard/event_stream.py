@@ -16,7 +16,7 @@ from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.layout import health
 from eventonce.dashboard.snapshots import SNAPSHOT_INTERVAL
 
-STREAM: Final = {"content-type": "text/event-stream", "cache-control": "no-store"}
+STREAM_HEADERS: Final = {"content-type": "text/event-stream", "cache-control": "no-store"}
 
 MOST_STREAMS: Final = 100
 """The most streams at the same time, so that connections are left for other pages."""
@@ -39,7 +39,7 @@ def stream(request: Request, parts: Parts) -> Response:
     context = context_of(request)
     if context.streams >= MOST_STREAMS:
         raise HTTPException(503, "Too many live pages are open: this one is not live")
-    return StreamingResponse(_events(context, parts), headers=STREAM)
+    return StreamingResponse(_events(context, parts), headers=STREAM_HEADERS)
 
 
 async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:

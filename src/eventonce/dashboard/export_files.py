@@ -16,11 +16,11 @@ EXPORT_BYTES: Final = 10**9
 EXPORT_KEPT: Final = 3600.0
 """Seconds that a file waits for its download."""
 
-TOO_LARGE: Final = (
+FILES_TOO_LARGE: Final = (
     f"the files of exports may have {EXPORT_BYTES // 10**6} MB together: download waiting files, "
     "export fewer dead letters at once, or use the command line, which has no limit"
 )
-GONE: Final = "the file of this export is deleted"
+FILE_DELETED: Final = "the file of this export is deleted"
 
 
 class ExportFailed(EventonceError):
@@ -38,7 +38,7 @@ class ExportRoom:
         """Reserve this many bytes; `ExportFailed` if fewer are left."""
         with self._lock:
             if self._taken + size > EXPORT_BYTES:
-                raise ExportFailed(TOO_LARGE)
+                raise ExportFailed(FILES_TOO_LARGE)
             self._taken += size
 
     def give_back(self, size: int) -> None:
@@ -80,7 +80,7 @@ class ExportFile:
         """Append these lines; if that fails, none of them (`ExportFailed`)."""
         with self._lock:
             if self.removed:
-                raise ExportFailed(GONE)
+                raise ExportFailed(FILE_DELETED)
             if not lines:
                 return
             self._room.take(len(lines))
@@ -107,7 +107,7 @@ class ExportFile:
         """Keep the bytes until the end of the block, even if the file is removed meanwhile."""
         with self._lock:
             if self._file is None:
-                raise ExportFailed(GONE)
+                raise ExportFailed(FILE_DELETED)
             self._readers += 1
         try:
             yield

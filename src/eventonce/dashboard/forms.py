@@ -7,13 +7,13 @@ from typing import Final
 
 from eventonce.markup import Html, tag
 
-AROUND: Final = " \t\r\n"
+TRIMMED: Final = " \t\r\n"
 """The characters that are often copied with a text; any other may belong to the text."""
 
 
 def typed(fields: Mapping[str, str], name: str) -> str:
     """Return the text of a field without the spaces around it; empty for none."""
-    return fields.get(name, "").strip(AROUND)
+    return fields.get(name, "").strip(TRIMMED)
 
 
 def field(name: str, value: str, hint: str | None = None) -> Html:

@@ -8,11 +8,11 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-POLICY: Final = (
+CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-ALWAYS: Final = {
+FIXED_HEADERS: Final = {
     "x-content-type-options": "nosniff",
     # No referrer to other sites. With `no-referrer`, a form would send the origin "null".
     "referrer-policy": "same-origin",
@@ -23,8 +23,8 @@ ALWAYS: Final = {
 
 def add(headers: MutableHeaders, nonce: str) -> None:
     """Add the headers to a response whose scripts have this nonce."""
-    headers.update(ALWAYS)
-    headers["content-security-policy"] = POLICY.format(nonce=nonce)
+    headers.update(FIXED_HEADERS)
+    headers["content-security-policy"] = CONTENT_POLICY.format(nonce=nonce)
     headers.setdefault("cache-control", "no-store")
 
 

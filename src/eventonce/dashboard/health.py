@@ -11,13 +11,13 @@ from eventonce.core.ports import Stats
 from eventonce.history.summary import GROUP_OF
 from eventonce.markup import Highlight, Sentence, counted, number, share
 
-MINUTES: Final = 10
+HEALTH_SPAN: Final = 10
 """Minutes that the sentence is about."""
 
-FAILING: Final = 0.05
+FAILED_SHARE: Final = 0.05
 """The share of failed runs above which the health is bad."""
 
-BUSY: Final = 0.5
+BUSY_SHARE: Final = 0.5
 """The share of busy events above which the health is bad."""
 
 
@@ -75,20 +75,20 @@ def health(seen: Seen) -> Health:
     if trouble:
         return _harm(trouble, f" {letters}." if waiting else "")
     if not total:
-        quiet = f"Nothing was decided in the last {MINUTES} minutes."
+        quiet = f"Nothing was decided in the last {HEALTH_SPAN} minutes."
         return Health((Highlight("Quiet."), f" {quiet}", f" {letters}." if waiting else ""))
     copies = f"{share(groups['copies'], total)} copies"
     failures = seen.recent.get("failed", 0)
     failed = f"{counted(failures, 'failure')} to be tried again" if failures else "no failure"
     now = f" {number(round(seen.rate, 1))} events a second now." if seen.rate is not None else ""
-    said = f"{now} In the last {MINUTES} minutes {counted(total, 'event')}, {copies}, {failed}."
+    said = f"{now} In the last {HEALTH_SPAN} minutes {counted(total, 'event')}, {copies}, {failed}."
     return Health((Highlight("Healthy."), said, f" {letters}." if waiting else ""))
 
 
 def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -> str:
     failed = recent.get("failed", 0)
     runs = failed + groups["ran"]
-    since = f"in the last {MINUTES} minutes."
+    since = f"in the last {HEALTH_SPAN} minutes."
     if groups["dead letters"]:
         many = groups["dead letters"]
         return f"{counted(many, 'event')} {'was' if many == 1 else 'were'} given up {since}"
@@ -98,9 +98,9 @@ def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -
         return (
             f"{counted(many, 'run')} outlived the lease {since} {effects} may have happened twice."
         )
-    if failed > FAILING * runs:
+    if failed > FAILED_SHARE * runs:
         return f"{number(failed)} of {counted(runs, 'run')} failed {since}"
-    if recent.get("busy", 0) > BUSY * total:
+    if recent.get("busy", 0) > BUSY_SHARE * total:
         return f"{number(recent['busy'])} of {counted(total, 'event')} were busy {since}"
     if total and recent.get("ignored", 0) == total:
         return f"All {counted(total, 'event')} were ignored {since} No handler takes their types."

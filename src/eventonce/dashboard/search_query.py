@@ -15,7 +15,7 @@ from eventonce.history import Search
 from eventonce.history.search import SAME_ID
 from eventonce.rules.instants import asked
 
-TEXTS: Final = {
+FIELD_OPTIONS: Final = {
     "conversation": "--conversation",
     "event": "--event",
     "subject": "--subject",
@@ -59,7 +59,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     def options(self) -> list[str]:
         """Return the options of `eventonce history` for the same search."""
         return [
-            *(f"{TEXTS[name]}={value}" for name, value in self.given.items()),
+            *(f"{FIELD_OPTIONS[name]}={value}" for name, value in self.given.items()),
             f"--limit={self.limit}",
         ]
 
@@ -67,7 +67,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
 def read(request: Request) -> SearchQuery:
     """Return the search of a request."""
     params = request.query_params
-    given = {name: value for name in TEXTS if (value := typed(params, name))}
+    given = {name: value for name in FIELD_OPTIONS if (value := typed(params, name))}
     fields: dict[str, Any] = {}
     fault = ""
     for name, value in given.items():

@@ -17,13 +17,13 @@ from eventonce.dashboard.access import Access, check_host
 from eventonce.errors import ConfigError
 from eventonce.worker.health import address
 
-DRAIN: Final = 3.0
+DRAIN_TIME: Final = 3.0
 """Seconds that responses under way have when the dashboard ends."""
 
-CONNECTIONS: Final = 200
+MOST_CONNECTIONS: Final = 200
 """The most connections at the same time, including those of live pages."""
 
-HEAD: Final = 10.0
+HEAD_TIMEOUT: Final = 10.0
 """Seconds within which a connection must send the whole head of a request."""
 
 
@@ -85,7 +85,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._late is None:
-            self._late = self.loop.call_later(HEAD, self.transport.abort)
+            self._late = self.loop.call_later(HEAD_TIMEOUT, self.transport.abort)
 
     def _stop(self) -> None:
         if self._late is not None:
@@ -117,7 +117,7 @@ def serving(app: Starlette, listening: socket.socket) -> Iterator[None]:
         yield
     finally:
         server.should_exit = True
-        thread.join(DRAIN + 2)
+        thread.join(DRAIN_TIME + 2)
         app.state.context.actions.close()
 
 
@@ -133,7 +133,7 @@ def _server(app: Starlette) -> Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=int(DRAIN),
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=int(DRAIN_TIME),
         )
     )

@@ -16,7 +16,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.ports import Stats
 from eventonce.core.reasons import GIVEN_UP_BEFORE
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
-from eventonce.dashboard.health import MINUTES, Health, Seen, health
+from eventonce.dashboard.health import HEALTH_SPAN, Health, Seen, health
 from eventonce.dashboard.resources import Resources
 from eventonce.history.summary import GROUP_OF, GROUPS, SUMMARY_FIELDS, Summary, summary
 from eventonce.history.tables import MINUTE
@@ -29,20 +29,20 @@ SNAPSHOT_INTERVAL: Final = 1.0
 STORE_INTERVAL: Final = 5.0
 """Seconds between two snapshots of the store."""
 
-COST: Final = 20
+SLOW_FACTOR: Final = 20
 """A slow snapshot is repeated after this many times its own duration."""
 
-LONGEST: Final = 15.0
+LONGEST_GAP: Final = 15.0
 """The most seconds between two snapshots, however slow they are: an outage may be over."""
 
-SMOOTH: Final = 5.0
+RATE_SPAN: Final = 5.0
 """Seconds over which a rate is averaged: the history is written once a second."""
 
-PAUSE: Final = 15.0
+RATE_GAP: Final = 15.0
 """Seconds without a snapshot after which rates begin anew; for the time between, the history has
 the counts by the minute."""
 
-POINTS: Final = 600
+MOST_POINTS: Final = 600
 """The most snapshots whose rates are remembered for the plot: ten minutes."""
 
 STORE_SNAPSHOTS: Final = 120
@@ -97,7 +97,7 @@ RANGES: Final = {
         Range("30d", "30 days", 30 * 24 * 60 * MINUTE, 480 * MINUTE),
     )
 }
-LIVE: Final = RANGES["10m"]
+LIVE_RANGE: Final = RANGES["10m"]
 """The range whose plot has a point a second while a live page is open."""
 
 
@@ -132,7 +132,7 @@ class Shared(Generic[Found]):
                 except Unavailable as error:
                     self._away = error
                 now = time.monotonic()
-                self._due = now + max(self._interval, min(COST * (now - began), LONGEST))
+                self._due = now + max(self._interval, min(SLOW_FACTOR * (now - began), LONGEST_GAP))
             if self._away is not None:
                 raise Unavailable(str(self._away)) from self._away
             assert self.last is not None
@@ -157,7 +157,7 @@ class Snapshots:
         self._at_store: asyncio.Task[StoreSnapshot] | None = None
         self._known: dict[tuple[int, str], int] = {}
         self._deltas: deque[tuple[float, Counter[str]]] = deque()
-        self._points: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=POINTS)
+        self._points: deque[tuple[int, Mapping[str, float]]] = deque(maxlen=MOST_POINTS)
         self.store_snapshots: deque[StoreSnapshot] = deque(maxlen=STORE_SNAPSHOTS)
         """The last snapshots of the store."""
         self.ended = asyncio.Event()
@@ -213,7 +213,7 @@ class Snapshots:
     def _counted(self, now: int) -> tuple[list[tuple[int, tuple[Any, ...], int, int]], int]:
         """Return the counts by minute and status, and the number of decisions about copies of
         events that were given up, which the counts do not have."""
-        history, since = self._resources.looking, (now // MINUTE - MINUTES + 1) * MINUTE
+        history, since = self._resources.looking, (now // MINUTE - HEALTH_SPAN + 1) * MINUTE
         counted = history.counts(since, now + MINUTE, ("status",))
         if not any(status == "dead" for _, (status,), *_ in counted):
             return counted, 0
@@ -225,7 +225,7 @@ class Snapshots:
             {(minute, status): events for minute, (status,), events, _ in counted},
         )
         moment = time.monotonic()
-        if not self._deltas or moment - self._deltas[-1][0] > PAUSE:
+        if not self._deltas or moment - self._deltas[-1][0] > RATE_GAP:
             self._deltas.clear()
             self._points.clear()
             self._deltas.append((moment, Counter()))
@@ -234,7 +234,7 @@ class Snapshots:
         for which, events in self._known.items():
             delta[GROUP_OF[which[1]]] += max(0, events - known.get(which, 0))
         self._deltas.append((moment, delta))
-        while len(self._deltas) > 2 and self._deltas[1][0] < moment - SMOOTH:
+        while len(self._deltas) > 2 and self._deltas[1][0] < moment - RATE_SPAN:
             self._deltas.popleft()
 
     def _rates(self) -> Mapping[str, float] | None:
@@ -299,7 +299,7 @@ class Snapshots:
         """Return the points of the plot. The live range has the rates of snapshots, and before
         them the counts by minute from the history."""
         points = list(past.points)
-        if range_ is LIVE and self._points:
+        if range_ is LIVE_RANGE and self._points:
             first = self._points[0][0]
             middle = range_.step // 2
             points = [(min(at + middle, first - 1000), rates) for at, rates in points if at < first]

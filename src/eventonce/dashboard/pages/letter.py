@@ -17,7 +17,7 @@ from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages.letters import (
-    LETTERS_PATIENCE,
+    LETTERS_WAIT,
     chosen_in,
     command_about,
     offers,
@@ -46,7 +46,7 @@ async def page(request: Request) -> Response:
     chosen = chosen_in(request, request.query_params)
     if not chosen.selection.ids:
         raise HTTPException(400, "The link names no dead letter")
-    letter = await context.ask_letters(lambda: _letter(context, chosen), LETTERS_PATIENCE)
+    letter = await context.ask_letters(lambda: _letter(context, chosen), LETTERS_WAIT)
     if letter is None:
         raise HTTPException(404, "This dead letter is gone: it was redriven or dropped")
     event = event_of(letter)

@@ -24,8 +24,8 @@ from eventonce.dashboard.export_files import EXPORT_KEPT
 from eventonce.dashboard.layout import View, framed, table
 from eventonce.dashboard.letter_query import FILTERS, QUEUE, LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
-    LETTERS_PATIENCE,
-    LOOKED_AT,
+    LETTERS_WAIT,
+    MOST_READ,
     chosen_in,
     command_about,
     unopened,
@@ -38,12 +38,12 @@ from eventonce.letters.reasons import normalised
 from eventonce.letters.selection import Selection, moment
 from eventonce.markup import Html, counted, data, joined, number, tag
 
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+ACTION_KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
-FORETOLD: Final = 1_000
+MOST_FORETOLD: Final = 1_000
 """The most dead letters for which a dry run asks the store what a redrive would do."""
 
-MEANS: Final = {
+ACTION_MEANINGS: Final = {
     "redrive": "Each event runs again, except events that took effect meanwhile. "
     "Dead letters that are settled are dropped; the others stay, with their newest reason.",
     "drop": "They are deleted for good: their events do not run, and cannot be brought back.",
@@ -80,7 +80,7 @@ async def dry_run(request: Request) -> Response:
     chosen = _for(kind, context, chosen_in(request, request.query_params))
     if not person_of(request).may_act:
         raise HTTPException(403, "You may look and not act")
-    forecast = await context.ask_letters(lambda: _forecast(context, kind, chosen), LETTERS_PATIENCE)
+    forecast = await context.ask_letters(lambda: _forecast(context, kind, chosen), LETTERS_WAIT)
     body = joined(
         tag(
             "p",
@@ -91,7 +91,7 @@ async def dry_run(request: Request) -> Response:
         ),
         tag("p", "The group: ", data(forecast.reason)) if forecast.reason else None,
         unopened(forecast.closed),
-        tag("p", MEANS[kind]),
+        tag("p", ACTION_MEANINGS[kind]),
         _left_out(forecast) if kind == "export" else None,
         _verdicts(forecast) if kind == "redrive" else None,
         _confirm(kind, chosen, forecast) if forecast.total else None,
@@ -242,7 +242,7 @@ def _same_filter(selection: Selection, *, from_queue: bool) -> str:
 
 def _kind(request: Request) -> str:
     kind: str = request.path_params["kind"]
-    if kind not in KINDS:
+    if kind not in ACTION_KINDS:
         raise HTTPException(404, "There is no such action")
     return kind
 
@@ -285,16 +285,16 @@ def _forecast(context: Context, kind: str, chosen: LetterQuery) -> Forecast:
     total = sealed = 0
     common = ""
     with resources.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
-        for held in bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1):
-            if kind == "redrive" and total < FORETOLD and resources.runners is not None:
+        for held in bulk.selected(place, chosen.selection, progress, MOST_READ + 1):
+            if kind == "redrive" and total < MOST_FORETOLD and resources.runners is not None:
                 for one in bulk.foretell(resources.runners, [held]):
                     would[one.would, "" if one.would == "run" else one.why] += 1
             if chosen.selection.group and not total:
                 common = normalised(held[0].letter.reason)
             total += len(held)
             sealed += sum(bool(key_of_letter(one.letter)) for one in held)
-    more = total > LOOKED_AT
-    return Forecast(min(total, LOOKED_AT), more, would, sealed, progress.closed, common)
+    more = total > MOST_READ
+    return Forecast(min(total, MOST_READ), more, would, sealed, progress.closed, common)
 
 
 def _which(chosen: LetterQuery) -> str:

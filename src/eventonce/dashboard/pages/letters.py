@@ -24,20 +24,20 @@ from eventonce.letters.selection import event_of
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
 from eventonce.types import Letter
 
-LOOKED_AT: Final = 100_000
+MOST_READ: Final = 100_000
 """The most dead letters that a page reads: more would take too long."""
 
-LETTERS_PATIENCE: Final = 20.0
+LETTERS_WAIT: Final = 20.0
 """Seconds that a page waits for them."""
 
-LISTED: Final = 50
+MOST_LISTED: Final = 50
 """The most dead letters that are listed; an action is on the whole selection."""
 
-SHOWN_GROUPS: Final = 60
+MOST_GROUPS: Final = 60
 
-FIRST: Final = ("reason", "type", "conversation")
-MORE: Final = ("rule", "consumer", "since", "until")
-HINTS: Final = {
+LETTERS_FIRST: Final = ("reason", "type", "conversation")
+LETTERS_MORE: Final = ("rule", "consumer", "since", "until")
+LETTER_HINTS: Final = {
     "reason": "a part of it",
     "conversation": "the id of a call, a contact or a case",
     "since": "7d, or 2026-11-16T08:00Z",
@@ -71,7 +71,7 @@ async def page(request: Request) -> Response:
     if context.resources.letters and "from" not in chosen.fields:
         body = joined(begun, _places(context, chosen))
         return await framed(request, View("Dead letters", body, command, live="/live"))
-    found = await context.ask_letters(lambda: _found(context, chosen), LETTERS_PATIENCE)
+    found = await context.ask_letters(lambda: _found(context, chosen), LETTERS_WAIT)
     many = joined(tag("b", counted(found.total, "dead letter")), _more(found), ".")
     body = joined(
         begun,
@@ -110,16 +110,16 @@ def command_about(context: Context, chosen: LetterQuery, *words: str) -> str:
 
 
 def _found(context: Context, chosen: LetterQuery) -> Found:
-    latest: deque[Letter] = deque(maxlen=LISTED)
+    latest: deque[Letter] = deque(maxlen=MOST_LISTED)
     seen: Counter[str] = Counter()
     progress = bulk.Progress()
 
     def looked_at() -> Any:
-        batches = bulk.selected(place, chosen.selection, progress, LOOKED_AT + 1)
+        batches = bulk.selected(place, chosen.selection, progress, MOST_READ + 1)
         for held in batches:
             for each in held:
                 seen["all"] += 1
-                if seen["all"] <= LOOKED_AT:
+                if seen["all"] <= MOST_READ:
                     latest.append(each.letter)
                     yield each.letter
 
@@ -127,9 +127,9 @@ def _found(context: Context, chosen: LetterQuery) -> Found:
         chosen.selection, from_queue=chosen.from_queue, to_change=False
     ) as place:
         groups = grouped(looked_at(), chosen.selection.group_of)
-    total = min(seen["all"], LOOKED_AT)
+    total = min(seen["all"], MOST_READ)
     newest = sorted(latest, key=lambda letter: letter.at, reverse=True)
-    return Found(groups, newest, total, seen["all"] > LOOKED_AT, progress.closed)
+    return Found(groups, newest, total, seen["all"] > MOST_READ, progress.closed)
 
 
 def unopened(closed: int) -> Html | None:
@@ -191,7 +191,7 @@ def _filter(chosen: LetterQuery, person: Person) -> Html:
 
     def fields(names: Sequence[str]) -> list[Html]:
         shown = filter(person.may_search, names)
-        return [field(name, given.get(name, ""), HINTS.get(name)) for name in shown]
+        return [field(name, given.get(name, ""), LETTER_HINTS.get(name)) for name in shown]
 
     kept = [
         tag("input", type="hidden", name=name, value=given[name])
@@ -202,7 +202,7 @@ def _filter(chosen: LetterQuery, person: Person) -> Html:
         "form",
         tag(
             "div",
-            *fields(FIRST),
+            *fields(LETTERS_FIRST),
             choice("status", sorted(DEAD_LETTERS), given.get("status", "")),
             tag("button", "Filter", type="submit", class_="main"),
             class_="fields",
@@ -210,8 +210,8 @@ def _filter(chosen: LetterQuery, person: Person) -> Html:
         tag(
             "details",
             tag("summary", "More fields"),
-            tag("div", *fields(MORE), class_="fields"),
-            open=any(name in chosen.fields for name in MORE),
+            tag("div", *fields(LETTERS_MORE), class_="fields"),
+            open=any(name in chosen.fields for name in LETTERS_MORE),
         ),
         *kept,
         action="/letters",
@@ -254,10 +254,10 @@ def _groups(chosen: LetterQuery, person: Person, groups: list[Group]) -> Html | 
             _named(group.types),
             _named(group.rules),
         )
-        for group in groups[:SHOWN_GROUPS]
+        for group in groups[:MOST_GROUPS]
     ]
     head = ("reason", "dead letters", "last", "types", "rules")
-    rest = len(groups) - SHOWN_GROUPS
+    rest = len(groups) - MOST_GROUPS
     more = f"… and {counted(rest, 'reason')} more; a filter shows them." if rest > 0 else ""
     return tag(
         "section", tag("h2", "By reason"), table(head, rows), tag("p", more) if more else None

@@ -14,13 +14,13 @@ from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section, table
 from eventonce.dashboard.resources import NO_HISTORY
-from eventonce.dashboard.snapshots import LIVE, RANGES, Past, Range, Snapshot
+from eventonce.dashboard.snapshots import LIVE_RANGE, RANGES, Past, Range, Snapshot
 from eventonce.history.search import SAME_ID
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, Busy
 from eventonce.markup import Html, dotted, joined, number, share, tag
 from eventonce.study.page.layout import UNKNOWN_AMOUNT
 
-STATUSES: Final = {
+GROUP_STATUSES: Final = {
     group: ",".join(status for status, its in GROUP_OF.items() if its == group) for group in GROUPS
 }
 """The statuses of each group, as in a link to the search."""
@@ -84,7 +84,7 @@ async def _told(context: Context, range_: Range) -> Mapping[str, str]:
 
 
 def _range(request: Request) -> Range:
-    return RANGES.get(request.query_params.get("range", ""), LIVE)
+    return RANGES.get(request.query_params.get("range", ""), LIVE_RANGE)
 
 
 def _choices(range_: Range, *, paused: bool) -> Html:
@@ -94,13 +94,13 @@ def _choices(range_: Range, *, paused: bool) -> Html:
             tag(
                 "a",
                 one.words,
-                href="/" if one is LIVE else f"/?range={one.name}",
+                href="/" if one is LIVE_RANGE else f"/?range={one.name}",
                 aria_current="true" if one is range_ else None,
             ),
         )
         for one in RANGES.values()
     ]
-    asked = {} if range_ is LIVE else {"range": range_.name}
+    asked = {} if range_ is LIVE_RANGE else {"range": range_.name}
     asked |= {} if paused else {"live": "off"}
     other = tag("a", "Go on" if paused else "Pause", href=f"/?{urlencode(asked)}", id="pause")
     return tag(
@@ -151,7 +151,7 @@ def _outcomes(snapshot: Snapshot, past: Past, range_: Range, since: str) -> Html
             (
                 joined(
                     tag("span", class_=f"key k{place}", aria_hidden="true"),
-                    _link(name, status=STATUSES[group], since=since) if many else name,
+                    _link(name, status=GROUP_STATUSES[group], since=since) if many else name,
                 ),
                 f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN_AMOUNT,
                 number(many),

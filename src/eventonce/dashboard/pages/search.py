@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eventonce.dashboard.access import Person, person_of
-from eventonce.dashboard.context import SEARCH_PATIENCE, Context, context_of
+from eventonce.dashboard.context import SEARCH_WAIT, Context, context_of
 from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
@@ -24,9 +24,9 @@ from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.history.winners import TOOK_EFFECT
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
-FIRST: Final = ("conversation", "event", "reason")
-MORE: Final = ("subject", "type", "rule", "copies", "key", "consumer", "since", "until")
-HINTS: Final = {
+SEARCH_FIRST: Final = ("conversation", "event", "reason")
+SEARCH_MORE: Final = ("subject", "type", "rule", "copies", "key", "consumer", "since", "until")
+SEARCH_HINTS: Final = {
     "conversation": "the id of a call, a contact or a case",
     "event": "its transport id",
     "reason": "a part of it",
@@ -35,7 +35,7 @@ HINTS: Final = {
     "until": "1h, or 2026-11-16T09:00Z",
     "key": "hexadecimal",
 }
-KEY: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
+GROUP_CLASSES: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 
 async def page(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def page(request: Request) -> Response:
     person.check_search(query.given)
     found = [
         replace(one, reason=person.reason(one.reason), subject=person.subject(one.subject))
-        for one in await context.ask_history(lambda: _found(context, query), SEARCH_PATIENCE)
+        for one in await context.ask_history(lambda: _found(context, query), SEARCH_WAIT)
     ]
     by_id = query.search.conversation or query.search.id or query.search.subject
     hidden = await context.hidden.get() if found and by_id else 0
@@ -79,16 +79,16 @@ def _title(query: SearchQuery) -> str:
 
 
 def _form(query: SearchQuery, person: Person) -> Html:
-    first = [name for name in FIRST if person.may_search(name)]
+    first = [name for name in SEARCH_FIRST if person.may_search(name)]
     folded = tag(
         "details",
         tag("summary", "More fields"),
         tag(
             "div",
-            *(_field(name, query) for name in MORE if person.may_search(name)),
+            *(_field(name, query) for name in SEARCH_MORE if person.may_search(name)),
             class_="fields",
         ),
-        open=any(name in query.given for name in MORE),
+        open=any(name in query.given for name in SEARCH_MORE),
     )
     return tag(
         "form",
@@ -109,7 +109,7 @@ def _field(name: str, query: SearchQuery) -> Html:
     given = query.given.get(name, "")
     if name in CHOICES:
         return choice(name, CHOICES[name], given)
-    return field(name, given, HINTS.get(name))
+    return field(name, given, SEARCH_HINTS.get(name))
 
 
 def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
@@ -161,7 +161,7 @@ def _late(one: Decision) -> Html | None:
 
 
 def _status(one: Decision) -> Html:
-    key = KEY[GROUP_OF[one.status]]
+    key = GROUP_CLASSES[GROUP_OF[one.status]]
     return joined(tag("span", class_=f"dot {key}", aria_hidden="true"), one.status)
 
 
@@ -224,7 +224,7 @@ def _chapter(chapter: Chapter, conversation: str) -> Html:
     lasting = chapter.decisions[ran[-1] if ran else 0 :]
     worst = max((GROUP_OF[one.status] for one in lasting), key=_weight)
     marks = [
-        tag("span", class_=f"dot {KEY[GROUP_OF[one.status]]}", title=one.status)
+        tag("span", class_=f"dot {GROUP_CLASSES[GROUP_OF[one.status]]}", title=one.status)
         for one in chapter.decisions[:60]
     ]
     steps = [
@@ -240,7 +240,7 @@ def _chapter(chapter: Chapter, conversation: str) -> Html:
     return tag(
         "li",
         tag("time", moment(first.at)[11:], class_="when"),
-        tag("span", class_=f"dot big {KEY[worst]}", aria_hidden="true"),
+        tag("span", class_=f"dot big {GROUP_CLASSES[worst]}", aria_hidden="true"),
         tag(
             "div",
             tag(

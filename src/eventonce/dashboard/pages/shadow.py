@@ -16,7 +16,7 @@ from eventonce.errors import ConfigError
 from eventonce.markup import Html, joined, lead, tag
 from eventonce.runtime.shadow import NO_RECORD, NOT_BEGUN
 
-REPORT_PATIENCE: Final = 20.0
+REPORT_WAIT: Final = 20.0
 """Seconds that a report may take: it counts all lines of the record."""
 
 REPORT_INTERVAL: Final = 30.0
@@ -33,7 +33,7 @@ async def page(request: Request) -> Response:
         return await framed(request, view)
 
     async def ask() -> Html:
-        return await context.ask_shadow(lambda: _report(Path(path)), REPORT_PATIENCE)
+        return await context.ask_shadow(lambda: _report(Path(path)), REPORT_WAIT)
 
     if context.shadow is None:
         context.shadow = Shared(ask, REPORT_INTERVAL)

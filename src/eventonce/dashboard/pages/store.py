@@ -18,7 +18,7 @@ from eventonce.history.story import moment
 from eventonce.markup import THIN, Html, joined, number, tag
 from eventonce.study.page.layout import entries
 
-UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 async def page(request: Request) -> Response:
@@ -85,5 +85,5 @@ def _facts(snapshot: StoreSnapshot, before: list[StoreSnapshot]) -> Html:
 
 def size_of(octets: int) -> str:
     """Return a number of bytes as people read it."""
-    unit = min(len(UNITS) - 1, int(log10(max(1, octets)) // 3))
-    return f"{octets / 1000**unit:.3g}{THIN}{UNITS[unit]}"
+    unit = min(len(BYTE_UNITS) - 1, int(log10(max(1, octets)) // 3))
+    return f"{octets / 1000**unit:.3g}{THIN}{BYTE_UNITS[unit]}"
