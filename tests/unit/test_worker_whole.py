@@ -108,7 +108,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # So that events count as quick, and some are kept at hand, however slow this machine is.
-    monkeypatch.setattr("eventonce.worker.inflight.SOON", PATIENCE)
+    monkeypatch.setattr("eventonce.worker.inflight.BEGIN_WITHIN", PATIENCE)
     begun, go = threading.Event(), threading.Event()
 
     def handler(job: Job) -> None:

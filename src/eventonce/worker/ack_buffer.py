@@ -12,10 +12,10 @@ from typing import Final
 from eventonce.core.ports import Delivery, Source
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.worker.availability import Availability
-from eventonce.worker.inflight import BATCH, Inflight
-from eventonce.worker.threads import TICK, Threads
+from eventonce.worker.inflight import BATCH_EVENTS, Inflight
+from eventonce.worker.threads import CHECK_INTERVAL, Threads
 
-LINGER: Final = 0.1
+ACK_WAIT: Final = 0.1
 """Seconds that a request which is not full waits for more events."""
 
 log = logging.getLogger("eventonce.worker")
@@ -49,12 +49,12 @@ class AckBuffer:
 
     def send_until_stopped(self, threads: Threads) -> None:
         """Send requests until the threads are stopping: a full one at once, others after
-        `LINGER`."""
+        `ACK_WAIT`."""
         while not threads.stopping:
             with self._some:
-                if not self._some.wait_for(self._any, TICK):
+                if not self._some.wait_for(self._any, CHECK_INTERVAL):
                     continue
-                self._some.wait_for(self._full, LINGER)
+                self._some.wait_for(self._full, ACK_WAIT)
             threads.sleep(self.send())
 
     def send(self) -> float:
@@ -62,7 +62,7 @@ class AckBuffer:
         source is away."""
         while True:
             with self._some:
-                settled, later = self._settled[:BATCH], self._later[:BATCH]
+                settled, later = self._settled[:BATCH_EVENTS], self._later[:BATCH_EVENTS]
                 del self._settled[: len(settled)]
                 del self._later[: len(later)]
             if not settled and not later:
@@ -90,11 +90,11 @@ class AckBuffer:
     def _notify(self, many: int, more: int) -> None:
         """Wake a sender for the first event, and for the event that makes a request full."""
         before = many - more
-        if more and (not before or before < BATCH <= many):
+        if more and (not before or before < BATCH_EVENTS <= many):
             self._some.notify()
 
     def _any(self) -> bool:
         return bool(self._settled or self._later)
 
     def _full(self) -> bool:
-        return len(self._settled) >= BATCH or len(self._later) >= BATCH
+        return len(self._settled) >= BATCH_EVENTS or len(self._later) >= BATCH_EVENTS

@@ -14,7 +14,7 @@ from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
 from eventonce.log import Outage
 from eventonce.stores.probe import PROBE, write_trial
-from eventonce.worker.threads import TICK, Threads
+from eventonce.worker.threads import CHECK_INTERVAL, Threads
 
 SHORTEST_PAUSE: Final = 1.0
 """The shortest seconds before the next try, for a service that throttles."""
@@ -107,7 +107,7 @@ def look_after(
         elif availability.silent_for() > silence:
             pause = _noted(partial(_look, store), availability)
         else:
-            pause = TICK
+            pause = CHECK_INTERVAL
 
 
 def probe(store: Store, availability: Availability, key: bytes) -> None:
@@ -130,4 +130,4 @@ def _noted(ask: Callable[[], None], availability: Availability) -> float:
     except StoreError as error:
         return availability.failed(error)
     availability.answered()
-    return TICK
+    return CHECK_INTERVAL

@@ -9,8 +9,8 @@ from contextlib import suppress
 from eventonce.core.ports import Delivery, Source
 from eventonce.errors import EventonceError, SourceUnavailable
 from eventonce.worker.availability import Availability
-from eventonce.worker.inflight import BATCH, Inflight
-from eventonce.worker.threads import ENDED, TICK, Threads
+from eventonce.worker.inflight import BATCH_EVENTS, Inflight
+from eventonce.worker.threads import CHECK_INTERVAL, SOURCE_ENDED, Threads
 
 
 class Fetcher:
@@ -41,23 +41,23 @@ class Fetcher:
             # In this order: a postponed event is at the source again before it leaves the buffer.
             if self._inflight.empty and self._source.ended:
                 self._threads.release()
-                self._threads.tell(ENDED)
+                self._threads.tell(SOURCE_ENDED)
                 return
             self._receive()
 
     def another(self) -> None:
         """Receive while many events come, until the threads are stopping."""
         while not self._threads.stopping:
-            if self._plenty.wait(TICK):
+            if self._plenty.wait(CHECK_INTERVAL):
                 self._receive()
 
     def _receive(self) -> None:
         if self._store.away:
             # A received event could only be postponed, and each delivery counts towards the limit
             # of the queue.
-            self._threads.sleep(TICK)
+            self._threads.sleep(CHECK_INTERVAL)
             return
-        reserved = self._inflight.reserve(BATCH, TICK)
+        reserved = self._inflight.reserve(BATCH_EVENTS, CHECK_INTERVAL)
         if not reserved:
             return
         kept, pause = False, 0.0

@@ -14,12 +14,12 @@ from eventonce.errors import ConfigError
 from eventonce.http_report import JSON, Answer
 from eventonce.metrics.prometheus import Scrape
 
-PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
+HEALTH_PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
 """The paths, each with the field of the state that decides between 200 and 503."""
 
 METRICS: Final = "/metrics"
 
-SLOWEST: Final = 5.0
+CLIENT_TIMEOUT: Final = 5.0
 """Seconds that a client may take to send its request: a slow one holds a thread."""
 
 State = Callable[[], dict[str, Any]]
@@ -40,7 +40,7 @@ def listening(said: str, state: State, scrape: Scrape | None = None) -> Iterator
     """Answer on this address until the block ends; yield the port. `scrape` is for /metrics."""
 
     class Requests(BaseHTTPRequestHandler):
-        timeout = SLOWEST
+        timeout = CLIENT_TIMEOUT
         server_version = "eventonce"
         sys_version = ""
 
@@ -78,7 +78,7 @@ def listening(said: str, state: State, scrape: Scrape | None = None) -> Iterator
 
 
 def _health(path: str, state: State) -> Answer:
-    field = PATHS.get(path)
-    told = state() if field is not None else {"paths": [*PATHS, METRICS]}
+    field = HEALTH_PATHS.get(path)
+    told = state() if field is not None else {"paths": [*HEALTH_PATHS, METRICS]}
     status = 404 if field is None else 200 if told[field] else 503
     return Answer(status, JSON, msgspec.json.encode(told))

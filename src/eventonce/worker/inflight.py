@@ -10,22 +10,22 @@ from typing import Final
 
 from eventonce.core.ports import Delivery
 from eventonce.runtime.fifo import Groups
-from eventonce.worker.threads import ASLEEP
+from eventonce.worker.threads import MAIN_SLEEP
 
-BATCH: Final = 10
+BATCH_EVENTS: Final = 10
 """The most messages of one request to SQS."""
 
-SOON: Final = 1.0
+BEGIN_WITHIN: Final = 1.0
 """Seconds within which a received event should begin: its visibility timeout runs meanwhile."""
 
-AHEAD: Final = 20
+RECEIVED_AHEAD: Final = 20
 """Events received ahead for each receiver, when handlers are quick: two requests of ten, which
 arrive while the ten events before them are processed."""
 
 MOST_LEAVING: Final = 200
 """Events that may wait for their acknowledgement before no more are received."""
 
-FADE: Final = 0.8
+SLOWEST_DECAY: Final = 0.8
 """The factor for the slowest time after each quicker event: after one slow event the worker
 receives less ahead for about twenty events."""
 
@@ -36,7 +36,7 @@ class Inflight:
     def __init__(self, concurrency: int, receivers: int, *, asynchronous: bool) -> None:
         """`asynchronous`: whether handlers run on a loop, where slots do not limit them."""
         self._concurrency = concurrency
-        self._ahead = 0 if asynchronous else AHEAD * receivers
+        self._ahead = 0 if asynchronous else RECEIVED_AHEAD * receivers
         self._slowest: float | None = None
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -62,7 +62,7 @@ class Inflight:
 
     def learn(self, seconds: float) -> None:
         """Note the time that a handler took."""
-        self._slowest = max(seconds, (self._slowest or 0.0) * FADE)
+        self._slowest = max(seconds, (self._slowest or 0.0) * SLOWEST_DECAY)
 
     def reserve(self, most: int, within: float) -> int:
         """Wait for room and reserve it; return how many events may be received now. The caller
@@ -150,7 +150,7 @@ class Inflight:
         with self._lock:
             while (self._held or self._reserved) and (left := end - time.monotonic()) > 0:
                 # In short steps, because this thread must also run the handler of a second signal.
-                self._room.wait(min(left, ASLEEP))
+                self._room.wait(min(left, MAIN_SLEEP))
             return [self._held[number][0] for number in self._held.keys() - self._leaving]
 
     def _behind(self, one: Delivery) -> list[Delivery]:
@@ -168,7 +168,7 @@ class Inflight:
         """Return the number of events that may be in work, or begin soon."""
         if self._slowest is None or not self._ahead:
             return self._concurrency
-        soon = self._concurrency * SOON / max(self._slowest, 1e-6)
+        soon = self._concurrency * BEGIN_WITHIN / max(self._slowest, 1e-6)
         return self._concurrency + int(min(self._ahead, soon))
 
 

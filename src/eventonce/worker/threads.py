@@ -8,7 +8,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-TICK: Final = 1.0
+CHECK_INTERVAL: Final = 1.0
 """Seconds after which a waiting thread checks whether it is still needed."""
 
 
@@ -27,9 +27,9 @@ class Asked(NamedTuple):
 
 News = Died | Asked
 
-ENDED: Final = Asked("the source has ended")
+SOURCE_ENDED: Final = Asked("the source has ended")
 
-ASLEEP: Final = 1.0
+MAIN_SLEEP: Final = 1.0
 """Seconds that the main thread sleeps at a time. The system may deliver a signal to any thread;
 Python runs the signal handler in the main thread, and does not wake the main thread for it."""
 
@@ -74,7 +74,7 @@ class Threads:
         """Wait for news."""
         while True:
             with suppress(Empty):
-                return self._news.get(timeout=ASLEEP)
+                return self._news.get(timeout=MAIN_SLEEP)
 
     def release(self) -> None:
         """Allow threads to end when they have nothing more to do."""

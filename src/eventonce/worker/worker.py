@@ -40,30 +40,30 @@ from eventonce.types import Event, Outcome
 from eventonce.worker.ack_buffer import AckBuffer
 from eventonce.worker.availability import Availability, look_after, probe
 from eventonce.worker.fetcher import Fetcher
-from eventonce.worker.inflight import BATCH, Inflight
+from eventonce.worker.inflight import BATCH_EVENTS, Inflight
 from eventonce.worker.threads import Asked, Died, Threads
 
-LATELY: Final = 60.0
+RECENT_ANSWER: Final = 60.0
 """Seconds for which an answer of the queue is recent: a long poll without messages takes twenty."""
 
-PROBED: Final = 10.0
+PROBE_AFTER: Final = 10.0
 """Seconds of silence after which the store is probed."""
 
-AFTER_US: Final = 2.0
+HANDOVER_DELAY: Final = 2.0
 """Seconds after which an unfinished event may come to another worker: this worker has ended by
 then, and its handler with it."""
 
-PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+SETTLE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between tries to settle an event that has run, half a minute in all: the queue lets the
 worker keep the event, and a second run would be worse than a wait for the store."""
 
-SHARE: Final = 4
+VISIBILITY_RENEWALS: Final = 4
 """Renewals of an event's visibility within one visibility timeout: two of the four may fail."""
 
-SPREAD: Final = 0.5
+PAUSE_SPREAD: Final = 0.5
 """The largest random addition to a pause, as a share of the pause."""
 
-AWAY: Final = (StoreUnavailable, StoreMismatch)
+STORE_AWAY: Final = (StoreUnavailable, StoreMismatch)
 """The errors that are about the whole store, not about one event."""
 
 log = logging.getLogger("eventonce.worker")
@@ -109,8 +109,8 @@ class Worker:
         self._inflight = Inflight(
             settings.concurrency, settings.receivers, asynchronous=consumer.asynchronous
         )
-        self._queue = Availability(str(source), lately=LATELY)
-        self._store = Availability("the store", lately=3 * PROBED)
+        self._queue = Availability(str(source), lately=RECENT_ANSWER)
+        self._store = Availability("the store", lately=3 * PROBE_AFTER)
         self._trial_key = new_trial_key()
         self._acks = AckBuffer(source, self._inflight, self._queue)
         self._stages = consumer.runtime.awaiting.stages(settings.concurrency)
@@ -123,7 +123,7 @@ class Worker:
 
     def run(self) -> ExitReport:
         """Work until the end."""
-        self._consumer.runtime.pauses = PAUSES
+        self._consumer.runtime.pauses = SETTLE_PAUSES
         probe(self._consumer.store, self._store, self._trial_key)
         self._start()
         log.info("receiving from %s", self._source)
@@ -176,7 +176,7 @@ class Worker:
         threads.start(
             "probing",
             partial(
-                look_after, self._consumer.store, threads, self._store, PROBED, self._trial_key
+                look_after, self._consumer.store, threads, self._store, PROBE_AFTER, self._trial_key
             ),
         )
         if source.hold < inf:
@@ -232,7 +232,7 @@ class Worker:
         if (outcome.ack or outcome.key) and not any(run.letter_away for run in ticket.runs):
             error = outcome.error
             # Only errors of the whole store: an event that the store refuses must not delay others.
-            if isinstance(error, AWAY) and not outcome.ack:
+            if isinstance(error, STORE_AWAY) and not outcome.ack:
                 self._store.failed(error)
             elif outcome.key:
                 self._store.heard()
@@ -243,7 +243,7 @@ class Worker:
             next(self._unhandled)
             return 0.0
         if ticket.cancelled and all(run.job is None for run in ticket.runs):
-            return NOT_BEGUN
+            return NOT_BEGUN_DELAY
         return delay_of(outcome, one.times)
 
     def _hold(self) -> None:
@@ -252,12 +252,12 @@ class Worker:
         The gate renews their leases in the store: if one of the two renewals fails, the other still
         guards the run.
         """
-        share = self._source.hold / SHARE
+        share = self._source.hold / VISIBILITY_RENEWALS
         while not self._threads.sleep(share):
             now = time.monotonic()
             held = self._inflight.received_before(now - share)
-            for start in range(0, len(held), BATCH):
-                some = held[start : start + BATCH]
+            for start in range(0, len(held), BATCH_EVENTS):
+                some = held[start : start + BATCH_EVENTS]
                 try:
                     self._source.postpone([(one, self._source.hold) for one in some])
                 except EventonceError as error:
@@ -286,12 +286,12 @@ class Worker:
     def _abandon(self, unfinished: list[Delivery]) -> None:
         log.warning("%d events are not finished: they are freed and come again", len(unfinished))
         with suppress(EventonceError):
-            self._source.postpone([(one, AFTER_US) for one in unfinished])
+            self._source.postpone([(one, HANDOVER_DELAY) for one in unfinished])
         with suppress(EventonceError):
             self._consumer.runtime.abandon()
 
 
-NOT_BEGUN: Final = 1e-9
+NOT_BEGUN_DELAY: Final = 1e-9
 """Seconds: an event that was not begun may come again at once."""
 
 
@@ -322,11 +322,11 @@ def delay_of(outcome: Outcome, times: int) -> float:
         # No attempt was counted, so the pause grows with the number of deliveries.
         after = max(after, backoff(times))
     # Events that failed together should not come again together; leases have different ends.
-    spread = SPREAD if outcome.status == "failed" else 0.0
+    spread = PAUSE_SPREAD if outcome.status == "failed" else 0.0
     return _pause(after, spread)
 
 
-def _pause(milliseconds: float, spread: float = SPREAD) -> float:
+def _pause(milliseconds: float, spread: float = PAUSE_SPREAD) -> float:
     """Return a pause of at least so long, in whole seconds as queues count them, with a random
     addition. Never 0, even if the store's clock is far from this one."""
     seconds = max(1.0, milliseconds / 1000)

@@ -153,7 +153,7 @@ def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
 def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "PAUSES", (0.05,) * 1_000)
+    monkeypatch.setattr(worker_module, "SETTLE_PAUSES", (0.05,) * 1_000)
     store = WatchedStore(away())
     attempts, tries = list[int](), list[str]()
 
