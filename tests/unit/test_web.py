@@ -35,7 +35,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there is asked for as long as it takes."""
-    monkeypatch.setattr(health, "PATIENCE", 60.0)
+    monkeypatch.setattr(health, "STORE_WAIT", 60.0)
 
 
 @pytest.fixture
@@ -254,11 +254,11 @@ def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch)
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     endpoint = Endpoint(store)
-    monkeypatch.setattr(health, "FRESH", 3600)
+    monkeypatch.setattr(health, "ANSWER_LIFE", 3600)
     for _ in range(3):
         ask(endpoint.app, path="/ready", method="GET")
     assert asked == ["claim", "settle"]
-    monkeypatch.setattr(health, "FRESH", -1)
+    monkeypatch.setattr(health, "ANSWER_LIFE", -1)
     store.look = unreached("show")
     assert ask(endpoint.app, path="/ready", method="GET").status == 503
 
@@ -266,7 +266,7 @@ def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch)
 def test_ready_writes_at_the_start_and_from_a_failed_event_until_a_write_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(health, "FRESH", -1)
+    monkeypatch.setattr(health, "ANSWER_LIFE", -1)
     asked: list[str] = []
     note = asked.append
     store = WatchedStore(lambda verb, _: note(verb))
@@ -293,7 +293,7 @@ def test_ready_writes_at_the_start_and_from_a_failed_event_until_a_write_succeed
 def test_ready_does_not_doubt_a_store_for_the_failure_of_a_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(health, "FRESH", -1)
+    monkeypatch.setattr(health, "ANSWER_LIFE", -1)
     endpoint = Endpoint(store := WatchedStore(away()))
     assert ask(endpoint.app, path="/ready", method="GET").status == 200
     endpoint.failing["a"] = ValueError("no such customer")
@@ -305,7 +305,7 @@ def test_ready_does_not_doubt_a_store_for_the_failure_of_a_handler(
 def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(health, "FRESH", -1)
+    monkeypatch.setattr(health, "ANSWER_LIFE", -1)
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
     caplog.set_level("INFO", "eventonce.web")
     store = WatchedStore(unreached("claim", "show"))

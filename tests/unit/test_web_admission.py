@@ -214,7 +214,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "HOLD", 60.0)
+    monkeypatch.setattr(server, "UNREAD_WAIT", 60.0)
     held = Held(concurrency=1)
 
     async def story(served: Server, port: int) -> None:
@@ -229,7 +229,7 @@ def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
 
 
 def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HOLD", 0.0)
+    monkeypatch.setattr(server, "UNREAD_WAIT", 0.0)
     held = Held(concurrency=1)
 
     async def story(served: Server, port: int) -> None:
@@ -244,7 +244,7 @@ def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_more_bytes_wait_than_may_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HOLD", 60.0)
+    monkeypatch.setattr(server, "UNREAD_WAIT", 60.0)
     held = Held(concurrency=1, max_body=300, max_in_flight=300)
 
     async def story(served: Server, port: int) -> None:

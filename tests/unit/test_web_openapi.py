@@ -18,7 +18,7 @@ from eventonce.http_report import Report
 from eventonce.types import Status
 from eventonce.web import Serve, receiver
 from eventonce.web.health import Health
-from eventonce.web.responses import KINDS, ErrorResponse
+from eventonce.web.responses import STATUS_KINDS, ErrorResponse
 from tests.unit.asking import ask
 
 RULE = Rule(name="any", match="*", key=["detail.call"], missing="hash")
@@ -54,7 +54,7 @@ def test_it_does_what_its_description_says(case: schemathesis.Case[Any]) -> None
 def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     responses = document["paths"]["/events"]["post"]["responses"]
-    reports, refusals = {means.http for means in MEANINGS.values()}, KINDS.keys() - {404}
+    reports, refusals = {means.http for means in MEANINGS.values()}, STATUS_KINDS.keys() - {404}
     assert set(map(int, responses)) == reports | refusals
     for status, response in responses.items():
         schema = response["content"]["application/json"]["schema"]

@@ -17,7 +17,7 @@ from eventonce import ConfigError, Consumer, Rule
 from eventonce.aws import lambda_handler
 from eventonce.web import Serve, receiver, sns
 from eventonce.web.authentication import Authenticator
-from eventonce.web.sns import FETCHES, MAX_ANSWER, Fetches, fetched
+from eventonce.web.sns import MAX_ANSWER, MOST_FETCHES, Fetches, fetched
 from tests.servers.http import Handler, served
 from tests.unit.asking import JSON, ask, asked
 from tests.unit.endpoint import PATIENT, Endpoint, call
@@ -215,7 +215,8 @@ def test_a_request_is_shared_by_all_who_ask_for_the_same_and_others_are_few() ->
     async def many() -> None:
         under_way = Fetches(fetch)
         waiting = [
-            asyncio.ensure_future(under_way.ask(str(number))) for number in [*range(FETCHES), 0, 0]
+            asyncio.ensure_future(under_way.ask(str(number)))
+            for number in [*range(MOST_FETCHES), 0, 0]
         ]
         await asyncio.sleep(0)
         refused = await under_way.ask("one more")
@@ -227,7 +228,7 @@ def test_a_request_is_shared_by_all_who_ask_for_the_same_and_others_are_few() ->
         assert sorted(urls) == ["0", "1", "2", "3"]
         # Nothing of it is kept here.
         assert await under_way.ask("0") == b"0"
-        assert len(urls) == FETCHES + 1
+        assert len(urls) == MOST_FETCHES + 1
 
     asyncio.run(many())
 

@@ -68,7 +68,7 @@ def serve(
     from eventonce.web import receiver, server  # noqa: PLC0415  an extra that --help does without
     from eventonce.web.admission import limits  # noqa: PLC0415  likewise
     from eventonce.web.authentication import Authenticator  # noqa: PLC0415  likewise
-    from eventonce.web.events import CHANNEL  # noqa: PLC0415  likewise
+    from eventonce.web.events import EVENTS_CHANNEL  # noqa: PLC0415  likewise
 
     log_to_stderr(log_format)
     table_ = settings.file.serve
@@ -90,9 +90,9 @@ def serve(
         tapping(tap or settings.file.tap, consumer) as tapped,
         recording_shadows(settings.file, consumer),
         upkeep(consumer.admin, consumer.runtime.retention),
-        keeping_history(settings.file, consumer, CHANNEL),
+        keeping_history(settings.file, consumer, EVENTS_CHANNEL),
         watched_by_people(settings, consumer, handler),
-        exporting(consumer, CHANNEL),
+        exporting(consumer, EVENTS_CHANNEL),
         rules_reloaded(settings, consumer, handler),
     ):
         # Without authentication, `listen` has refused every address but loopback.

@@ -24,9 +24,9 @@ from eventonce.web.events import Events
 from eventonce.web.health import Readiness
 from eventonce.web.responses import Receive, Scope, Send, in_json, refuse, send_answer
 
-EVENTS: Final = "/events"
-DESCRIPTION: Final = "/openapi.json"
-METRICS: Final = "/metrics"
+EVENT_PATH: Final = "/events"
+OPENAPI_PATH: Final = "/openapi.json"
+METRICS_PATH: Final = "/metrics"
 _READING: Final = ("GET", "HEAD")
 
 log = logging.getLogger("eventonce.web")
@@ -79,7 +79,7 @@ class Receiver:
         self._read: dict[str, Callable[[str], Awaitable[Answer]]] = {
             "/health": readiness.alive,
             "/ready": readiness.ready,
-            DESCRIPTION: self._describe,
+            OPENAPI_PATH: self._describe,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,9 +90,9 @@ class Receiver:
         root = scope.get("root_path", "")
         path = scope["path"].removeprefix(root)
         try:
-            if path == EVENTS and scope["method"] == "POST":
+            if path == EVENT_PATH and scope["method"] == "POST":
                 await self._events(scope, receive, send)
-            elif path == METRICS and scope["method"] in _READING:
+            elif path == METRICS_PATH and scope["method"] in _READING:
                 await send_answer(await self._metrics(scope), send)
             else:
                 await send_answer(await self._other(path, scope["method"], root), send)
@@ -104,11 +104,11 @@ class Receiver:
         found = self._read.get(path)
         if found is not None and method in _READING:
             return await found(root)
-        advice = f"events go to POST {root}{EVENTS}; {root}{DESCRIPTION} describes the rest"
-        if found is None and path not in (EVENTS, METRICS):
+        advice = f"events go to POST {root}{EVENT_PATH}; {root}{OPENAPI_PATH} describes the rest"
+        if found is None and path not in (EVENT_PATH, METRICS_PATH):
             # No redirect, not even for a trailing slash: senders of events do not follow one.
             return refuse(404, advice)
-        return refuse(405, advice, {"allow": "POST" if path == EVENTS else ", ".join(_READING)})
+        return refuse(405, advice, {"allow": "POST" if path == EVENT_PATH else ", ".join(_READING)})
 
     async def _metrics(self, scope: Scope) -> Answer:
         """Return the metrics to senders with an API key or as a user: metrics show the traffic."""
@@ -148,7 +148,7 @@ def description(settings: Serve, authenticator: Authenticator) -> dict[str, Any]
     known["api_key"]["name"] = settings.api_key_header
     schemes = {way.replace(" ", "_"): None for way in authenticator.ways}
     document["components"]["securitySchemes"] = {name: known[name] for name in schemes}
-    post = document["paths"][EVENTS]["post"]
+    post = document["paths"][EVENT_PATH]["post"]
     if schemes:
         post["security"] = [{name: []} for name in schemes]
     else:

@@ -24,7 +24,7 @@ SECRET_PREFIX: Final = "whsec_"  # noqa: S105  a prefix, not a secret
 SHORTEST_SECRET: Final = 16
 """The fewest bytes of a secret: the standard asks for 24; a word of a person is seldom as long."""
 
-SIGNATURES: Final = 16
+MOST_SIGNATURES: Final = 16
 """The most signatures that are checked in one header: a sender that rotates secrets sends two."""
 
 Headers = Mapping[str, str]
@@ -70,7 +70,7 @@ class Scheme(NamedTuple):
         expected = [self.encoded(hmac.digest(secret, content, "sha256")) for secret in secrets]
         fits = [
             hmac.compare_digest(given, right)
-            for given in signatures[:SIGNATURES]
+            for given in signatures[:MOST_SIGNATURES]
             for right in expected
         ]
         return "" if any(fits) else f"no signature in {self.headers[0]} matches"

@@ -33,7 +33,7 @@ from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
 
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
 
-SMALL: Final = 1 << 17
+SMALL_BODY: Final = 1 << 17
 """The most bytes of a body that is parsed on the loop, in about a millisecond; a larger body is
 parsed in a thread."""
 
@@ -41,7 +41,7 @@ COPY_WAIT: Final = 3.0
 """Seconds that a copy waits while its event runs in another process: with the outcome, the sender
 need not send again."""
 
-CHANNEL: Final = "http:/events"
+EVENTS_CHANNEL: Final = "http:/events"
 """The channel of these events in a capture."""
 
 CHARSETS: Final = frozenset(("", "utf-8", "utf8", "us-ascii"))
@@ -133,7 +133,7 @@ class Events:
             else:
                 if self._tap is not None:
                     now = wall_clock()
-                    self._tap([Arrived(event, CHANNEL, "", now) for event in events])
+                    self._tap([Arrived(event, EVENTS_CHANNEL, "", now) for event in events])
                 number = self._answering.set(loop, self._answer_now, events, headers, send, late)
                 try:
                     answer = await self._settled(events)
@@ -203,7 +203,7 @@ class Events:
                 return found
             headers, body = found.headers, found.body
         proved = known or topics is not None
-        if len(body) <= SMALL:
+        if len(body) <= SMALL_BODY:
             return self._events(headers, body, proved=proved)
         read = partial(self._events, headers, body, proved=proved)
         return await asyncio.get_running_loop().run_in_executor(self._reader, read)

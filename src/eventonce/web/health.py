@@ -19,13 +19,13 @@ from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.web.admission import Admission
 from eventonce.web.responses import in_json
 
-FRESH: Final = 1.0
+ANSWER_LIFE: Final = 1.0
 """Seconds for which an answer of the store is reused: anybody may probe, and questions cost."""
 
-PATIENCE: Final = 2.0
+STORE_WAIT: Final = 2.0
 """Seconds to wait for the store: a probe waits little longer."""
 
-_NOBODY: Final = bytes(16)
+_UNUSED_KEY: Final = bytes(16)
 """A key that no event has."""
 
 log = logging.getLogger("eventonce.web")
@@ -72,10 +72,10 @@ class Readiness:
 
     async def ready(self, _: str) -> Answer:
         """Answer whether events can be processed now."""
-        if self._asking is None and time.monotonic() - self._answered_at > FRESH:
+        if self._asking is None and time.monotonic() - self._answered_at > ANSWER_LIFE:
             self._asking = asyncio.ensure_future(self._ask())
         if self._asking is not None:
-            await asyncio.wait([self._asking], timeout=PATIENCE)
+            await asyncio.wait([self._asking], timeout=STORE_WAIT)
         if self._asking is not None or not self._fine:
             return self._told("the store is away")
         return self._told("no event gets through" if self._admission.stuck else "ok")
@@ -87,7 +87,7 @@ class Readiness:
             if doubted:
                 await asyncio.to_thread(write_trial, self._consumer.store, self._trial_key)
             else:
-                await asyncio.to_thread(self._consumer.admin.show, _NOBODY)
+                await asyncio.to_thread(self._consumer.admin.show, _UNUSED_KEY)
             self._fine = True
             lasted = self._outage.ended()
             if lasted is not None:

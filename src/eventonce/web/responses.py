@@ -29,7 +29,7 @@ class Kind(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-KINDS: Final[Mapping[int, Kind]] = {
+STATUS_KINDS: Final[Mapping[int, Kind]] = {
     401: Kind("No credentials that this receiver knows."),
     404: Kind("There is nothing at this path."),
     405: Kind("The path does not take this method."),
@@ -47,7 +47,7 @@ KINDS: Final[Mapping[int, Kind]] = {
 
 def refuse(status: int, reason: str = "", headers: Mapping[str, str] | None = None) -> Answer:
     """Return the answer to a request that is refused."""
-    kind = KINDS[status]
+    kind = STATUS_KINDS[status]
     said = msgspec.json.encode(ErrorResponse(reason or kind.means))
     return Answer(status, {**JSON, **kind.headers, **(headers or {})}, said)
 

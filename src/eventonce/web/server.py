@@ -46,30 +46,30 @@ checked, and each needs a file descriptor."""
 PORTS: Final = 1 << 16
 """The end of the port numbers: the system takes a larger number modulo this."""
 
-LOOK: Final = 0.5
+IDLE_INTERVAL: Final = 0.5
 """Seconds between two checks for idle connections."""
 
-HEAD: Final = 1 << 16
+LONGEST_HEAD: Final = 1 << 16
 """The most bytes of the head of a request."""
 
-SLICE: Final = 1 << 12
+HEAD_SLICE: Final = 1 << 12
 """The most bytes of a head for one call of the parser: its length is checked only between two
 calls, and a socket may deliver a quarter of a mebibyte at once."""
 
-SPARE: Final = 8
+PER_REQUEST: Final = 8
 """Connections for each request of `concurrency`: with the usual 64 there are 512, half of the files
 that a process may usually open, so that the store always has some left."""
 
-HOLD: Final = 0.4
+UNREAD_WAIT: Final = 0.4
 """Seconds that a request waits unread for its turn: short, because the sender waits meanwhile."""
 
-OBJECTS: Final = 5_000
+COLLECTED_OBJECTS: Final = 5_000
 """New objects after which Python's garbage collector runs. A request holds some dozens of objects
 until it is answered: with Python's own 700, a few concurrent requests would make the collector run
 in vain for a tenth of the time."""
 
-ENDING: Final = "the receiver is ending: send again"
-TOO_LONG: Final = (
+RECEIVER_ENDING: Final = "the receiver is ending: send again"
+HEAD_TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\n"
     b"connection: close\r\n\r\n"
@@ -112,7 +112,7 @@ def serve(app: App, listening: socket.socket, limits: Limits) -> None:
     usual = gc.get_threshold()
     # The objects that exist now stay: the collector need not check them again.
     gc.freeze()
-    gc.set_threshold(OBJECTS, *usual[1:])
+    gc.set_threshold(COLLECTED_OBJECTS, *usual[1:])
     try:
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(server.serve(listening))
@@ -124,13 +124,13 @@ def serve(app: App, listening: socket.socket, limits: Limits) -> None:
 
 
 class Server:
-    """Uvicorn with at most `SPARE` connections for each request that may be under way.
+    """Uvicorn with at most `PER_REQUEST` connections for each request that may be under way.
 
     If there are too many connections, the oldest idle one is dropped, so that a client that only
     keeps connections open cannot keep others out. A request beyond `concurrency` stays unread for
-    `HOLD` seconds, up to `max_in_flight` bytes in all: a refusal costs half as much as an event, so
-    that a receiver under four times its load would spend most of its time on refusals. A request
-    that had no turn in that time is read, and the app refuses it.
+    `UNREAD_WAIT` seconds, up to `max_in_flight` bytes in all: a refusal costs half as much as an
+    event, so that a receiver under four times its load would spend most of its time on refusals. A
+    request that had no turn in that time is read, and the app refuses it.
     """
 
     def __init__(self, app: App, limits: Limits) -> None:
@@ -152,7 +152,7 @@ class Server:
         self.connections: dict[tuple[str, int], Connection] = {}
         """Connections by the address of the client: an app knows no more of its connection."""
         self.waiting: deque[Connection] = deque()
-        self.turns = Deadlines(HOLD)
+        self.turns = Deadlines(UNREAD_WAIT)
         self._limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = 0
@@ -203,7 +203,7 @@ class Server:
         except asyncio.CancelledError:
             # The server ends, which is no error: the sender must send the request again.
             if not begun:
-                await send_answer(refuse(503, ENDING, {"connection": "close"}), sent)
+                await send_answer(refuse(503, RECEIVER_ENDING, {"connection": "close"}), sent)
         finally:
             self._tasks.discard(task)
             self._let_in()
@@ -216,7 +216,7 @@ class Server:
     def made(self, connection: Connection) -> None:
         """Count a new connection; drop the oldest idle one if there are too many."""
         self.connections[connection.client_address] = connection
-        most = self._limits.concurrency * SPARE
+        most = self._limits.concurrency * PER_REQUEST
         if len(self.connections) > most:
             idle = [one for one in self.connections.values() if one.is_idle and not one.is_closing]
             # Connections that wait for their turn go last: each has sent a request.
@@ -258,7 +258,7 @@ class Server:
         """Drop connections that have been idle for too long."""
         clock = self.loop.time
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(IDLE_INTERVAL)
             late = clock() - self._limits.header_timeout
             for connection in list(self.connections.values()):
                 if connection.is_idle and not connection.held and connection.since < late:
@@ -380,13 +380,13 @@ class Connection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         # After a refusal the connection is closing, and the rest is not parsed.
         while data and not self._wire.is_closing():
-            piece = data if self._in_body or len(data) <= SLICE else data[:SLICE]
+            piece = data if self._in_body or len(data) <= HEAD_SLICE else data[:HEAD_SLICE]
             data = data[len(piece) :]
             super().data_received(piece)
             if self._head:
                 self._head += len(piece)
-                if self._head > HEAD:
-                    self._wire.write(TOO_LONG)
+                if self._head > LONGEST_HEAD:
+                    self._wire.write(HEAD_TOO_LONG)
                     self._wire.close()
 
     def on_message_begin(self) -> None:

@@ -37,13 +37,13 @@ NOTIFICATION: Final = "Notification"
 SUBSCRIPTION: Final = "SubscriptionConfirmation"
 UNSUBSCRIPTION: Final = "UnsubscribeConfirmation"
 
-CERTIFICATES: Final = 16
+MOST_CERTIFICATES: Final = 16
 """The most certificates in memory: SNS has one for each region, and renews it about once a year."""
 
 FETCH_TIMEOUT: Final = 5.0
 """Seconds for one request: SNS waits fifteen, and its first message needs two requests."""
 
-FETCHES: Final = 4
+MOST_FETCHES: Final = 4
 """The most requests at once; senders beyond this limit must send again."""
 
 MAX_ANSWER: Final = 1 << 16
@@ -195,7 +195,7 @@ class Topics:
                 self._warn("%s cannot be fetched, its messages must come again: %s", url, read)
                 return Doubt("the signing certificate could not be fetched", for_good=False)
             found = self._certificates[url] = read
-            while len(self._certificates) > CERTIFICATES:
+            while len(self._certificates) > MOST_CERTIFICATES:
                 del self._certificates[next(iter(self._certificates))]
         return found
 
@@ -320,14 +320,14 @@ class Fetches:
     def __init__(self, fetch: Fetch = fetched) -> None:
         self._fetch = fetch
         self._under_way: dict[str, Future[bytes | OSError]] = {}
-        self._threads = ThreadPoolExecutor(FETCHES, thread_name_prefix="eventonce-fetches")
+        self._threads = ThreadPoolExecutor(MOST_FETCHES, thread_name_prefix="eventonce-fetches")
 
     async def ask(self, url: str) -> bytes | OSError:
         """Return the answer, or the error."""
         asked = self._under_way.get(url)
         if asked is None:
-            if len(self._under_way) >= FETCHES:
-                return OSError(f"{FETCHES} requests are under way, which is the limit")
+            if len(self._under_way) >= MOST_FETCHES:
+                return OSError(f"{MOST_FETCHES} requests are under way, which is the limit")
             asked = self._under_way[url] = self._threads.submit(self._answer, url)
             asked.add_done_callback(lambda _: self._under_way.pop(url, None))
         # A timeout of its own: the timeout of the socket begins anew with every byte.
