@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
-from eventonce.stores.dynamodb.codec import KEY, NAMES
+from eventonce.stores.dynamodb.codec import KEY, NAMES_KEY
 from tests.helpers import until
 from tests.integration.end_to_end import BUS, HANDLER, SOURCE, Account, account, apply, call, deploy
 from tests.servers.lambda_runtime import environment
@@ -96,7 +96,7 @@ def records() -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = client.scan(TableName="crm")["Items"]
     client.close()
     # The item with the names of the consumers is no record.
-    return [item for item in items if item[KEY] != {"S": NAMES}]
+    return [item for item in items if item[KEY] != {"S": NAMES_KEY}]
 
 
 def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account) -> None:

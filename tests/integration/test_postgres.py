@@ -41,16 +41,16 @@ def test_a_call_of_any_length_is_made_in_parts(
         return rows
 
     monkeypatch.setattr(store._connections, "ask", counted)
-    keys = new_keys(2 * wire.PART + 1)
+    keys = new_keys(2 * wire.BATCH_ROWS + 1)
     for order in (1, 2):
         ended = completed(store, [version(key, order) for key in keys])
-        assert lengths == [wire.PART, wire.PART, 1]
+        assert lengths == [wire.BATCH_ROWS, wire.BATCH_ROWS, 1]
         assert set(store.settle(ended)) == {"kept"}
-        assert lengths[3:] == [wire.PART, wire.PART, 1]
+        assert lengths[3:] == [wire.BATCH_ROWS, wire.BATCH_ROWS, 1]
         lengths.clear()
     again = [version(key, 2) for key in [*keys, *keys[:2]]]
     assert {verdict.kind for verdict in store.claim(again)} == {"duplicate"}
-    assert lengths == [wire.PART, wire.PART, 1, 2]
+    assert lengths == [wire.BATCH_ROWS, wire.BATCH_ROWS, 1, 2]
 
 
 def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
@@ -69,9 +69,9 @@ def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
         return ask(query, *args)
 
     monkeypatch.setattr(store._connections, "ask", away_after_the_first)
-    claims = [fact(key) for key in new_keys(3 * wire.PART)]
+    claims = [fact(key) for key in new_keys(3 * wire.BATCH_ROWS)]
     kinds = [verdict.kind for verdict in store.claim(claims)]
-    assert kinds == ["run"] * wire.PART + ["error"] * 2 * wire.PART
+    assert kinds == ["run"] * wire.BATCH_ROWS + ["error"] * 2 * wire.BATCH_ROWS
     assert asked == 2
     with pytest.raises(StoreUnavailable):
         store.claim(claims)

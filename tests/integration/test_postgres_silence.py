@@ -102,7 +102,7 @@ def test_one_commit_that_is_not_answered_drops_them_too(relay: Relay, store: Pos
 def test_a_connection_that_lay_idle_for_long_is_not_used_again(
     relay: Relay, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_IDLE", 0.0)
+    monkeypatch.setattr(connections, "IDLE_LIMIT", 0.0)
     relay.silence()
     works(store)
 

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 
 from eventonce.errors import StoreUnavailable
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.codec import TAGS, Keys, partition
+from eventonce.stores.redis.codec import PARTITION_TAGS, Keys, partition
 from eventonce.stores.redis.uri import read
 from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Claim, Settlement
@@ -68,7 +68,7 @@ def test_a_batch_is_one_call_for_each_partition_it_touches(
     before = _calls(cluster)
     runs = store.claim(claims)
     assert {run.kind for run in runs} == {"run"}
-    assert _calls(cluster) - before == len(TAGS)
+    assert _calls(cluster) - before == len(PARTITION_TAGS)
     few = [fact(key) for part in (3, 9) for key in _keys_in(part, 50)]
     before = _calls(cluster)
     store.claim(few)

@@ -19,7 +19,7 @@ from tests.integration.test_redis_clients import at_once
 from tests.servers.relay import Relay, relaying
 from tests.servers.valkey import Node
 
-MANY = connections.MAX_IDLE + 4
+MANY = connections.IDLE_CONNECTIONS + 4
 """Connections: some idle ones outside the pool, the others in it."""
 
 

@@ -16,7 +16,7 @@ from eventonce import Consumer
 from eventonce.errors import StoreMismatch
 from eventonce.runtime.brief_results import result_key
 from eventonce.stores.redis import RedisStore
-from eventonce.stores.redis.codec import TAGS, Keys
+from eventonce.stores.redis.codec import PARTITION_TAGS, Keys
 from eventonce.testing.cases.samples import DAY, MINUTE, fact, new_consumer, new_keys, version
 from eventonce.types import Action, Claim, Settlement
 from tests.helpers import call, ruled
@@ -229,8 +229,8 @@ def _trips(client: Any) -> int:
 
 
 def test_keys_lie_evenly_on_any_number_of_shards() -> None:
-    slots = [key_slot(f"any:{{{tag}}}".encode()) for tag in TAGS]
-    assert len(set(slots)) == len(TAGS) == 16
+    slots = [key_slot(f"any:{{{tag}}}".encode()) for tag in PARTITION_TAGS]
+    assert len(set(slots)) == len(PARTITION_TAGS) == 16
     for shards in range(1, 17):
         held = Counter(slot * shards // 16_384 for slot in slots)
         assert len(held) == shards

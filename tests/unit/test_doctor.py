@@ -31,7 +31,7 @@ from eventonce.doctor.storage import history_facts, store_findings
 from eventonce.history import History
 from eventonce.presets import load
 from eventonce.rules import Rule
-from eventonce.stores.probe import WRITES
+from eventonce.stores.probe import CAN_WRITE
 from eventonce.stores.sqlite import SQLiteStore
 from tests.helpers import Run, call
 
@@ -712,7 +712,7 @@ def test_a_store_that_takes_no_write_is_a_fault() -> None:
         assert all(it.fine for it in store_findings(uri))
         with store.transaction():
             (fault,) = [it for it in store_findings(uri) if not it.fine]
-    assert fault.what == WRITES
+    assert fault.what == CAN_WRITE
     assert "locked by another" in fault.fix
 
 

@@ -19,7 +19,7 @@ from eventonce.infra.topology import Infra, Topology, topology_of
 from eventonce.metrics import names
 from eventonce.metrics.emf import NAMESPACE
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
-from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
+from eventonce.stores.dynamodb.letters import INDEX, INDEX_ATTRIBUTES, INDEX_GROUP, INDEX_ORDER
 from eventonce.types import SettleResult as Result
 from eventonce.types import Status
 from tests.unit.templates import lint, read_cloudformation, read_terraform
@@ -244,7 +244,7 @@ def at(tree: Any, path: str) -> Any:
         (
             "Table.GlobalSecondaryIndexes.Projection.NonKeyAttributes",
             f"{TABLE_INDEX}.non_key_attributes",
-            *INCLUDED,
+            *INDEX_ATTRIBUTES,
         ),
     ],
 )

@@ -10,7 +10,7 @@ from eventonce.core import ledger
 from eventonce.core.ledger import Record
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.stores.probe import PROBE, WRITES, new_trial_key, write_finding, write_trial
+from eventonce.stores.probe import CAN_WRITE, PROBE, new_trial_key, write_finding, write_trial
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.helpers import WatchedStore, away, full
 
@@ -113,4 +113,4 @@ def test_no_two_processes_try_under_one_key() -> None:
 
 def test_a_finding_says_that_a_store_takes_a_write() -> None:
     found = write_finding("memory:")
-    assert (found.what, found.fine) == (WRITES, True)
+    assert (found.what, found.fine) == (CAN_WRITE, True)

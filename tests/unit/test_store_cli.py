@@ -13,7 +13,7 @@ import pytest
 
 from eventonce.errors import ConfigError
 from eventonce.stores import open_schema, open_store
-from eventonce.stores.probe import WRITES
+from eventonce.stores.probe import CAN_WRITE
 from eventonce.stores.sqlite import SQLiteStore, admin
 from eventonce.stores.sqlite.admin import SQLiteSchema
 from eventonce.types import Claim
@@ -162,14 +162,14 @@ def test_a_check_reads_beside_a_transaction_and_says_that_it_cannot_write(run: R
     used()
     with closing(SQLiteStore("a.db")) as store, store.transaction():
         found = fixes(run("check", "sqlite:///a.db?wait=0", "--json"))
-        assert list(found) == [WRITES]
-        assert "locked by another process for longer than 0 s" in found[WRITES]
+        assert list(found) == [CAN_WRITE]
+        assert "locked by another process for longer than 0 s" in found[CAN_WRITE]
     assert run("check", "sqlite:///a.db?wait=0").code == 0
 
 
 def test_a_check_writes_a_record_and_leaves_none(run: Run) -> None:
     run("create", "sqlite:///a.db")
-    assert f"ok       {WRITES}" in run("check", "sqlite:///a.db").out
+    assert f"ok       {CAN_WRITE}" in run("check", "sqlite:///a.db").out
     with closing(SQLiteStore("a.db")) as store:
         assert store.stats().records == 0
 
@@ -179,7 +179,7 @@ def test_a_store_with_a_fault_is_not_written_to(run: Run) -> None:
         connection.execute("PRAGMA journal_mode = DELETE")
     before = Path("a.db").read_bytes()
     result = run("check", "sqlite:///a.db", "--json")
-    assert WRITES not in result.out
+    assert CAN_WRITE not in result.out
     assert Path("a.db").read_bytes() == before
 
 

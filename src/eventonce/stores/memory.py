@@ -19,7 +19,7 @@ from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, 
 
 _remember: Final = attrgetter("remember")
 
-LOOKS: Final = 2
+LOOKS_PER_CLAIM: Final = 2
 """Records checked for expiry per claim. A claim adds at most one record, so the store holds at most
 twice the live records, and no call checks all of them."""
 
@@ -73,7 +73,7 @@ class MemoryStore:
             self._unswept.extend(new)
             records.update(changed)
             if now >= self._soonest:
-                self._sweep(LOOKS * len(claims), now)
+                self._sweep(LOOKS_PER_CLAIM * len(claims), now)
         return verdicts
 
     def settle(

@@ -15,10 +15,10 @@ PROBE: Final = Claim(b"eventonce probe\0", 1, 1_000, 1_000, 1, peek=True)
 """A claim that only reads: it writes nothing, and shows that the store answers. A store that is
 full, or that this user may only read, answers it too."""
 
-ATTEMPTS: Final = 1_000_000
+TRIAL_ATTEMPTS: Final = 1_000_000
 """More than the times that a process dies between the claim of a trial and its settlement."""
 
-WRITES: Final = "a record can be written and settled"
+CAN_WRITE: Final = "a record can be written and settled"
 
 
 def new_trial_key() -> bytes:
@@ -34,7 +34,7 @@ def write_trial(store: Store, key: bytes) -> None:
     """
     # The lease of one millisecond lets the next trial begin at once. The nonce is new: otherwise
     # the store would return the grant of the last trial, and write nothing.
-    claim = Claim(key, secrets.randbits(52) | 1, 1, 1, ATTEMPTS)
+    claim = Claim(key, secrets.randbits(52) | 1, 1, 1, TRIAL_ATTEMPTS)
     (verdict,) = store.claim([claim])
     if verdict.error is not None:
         raise verdict.error
@@ -56,5 +56,5 @@ def write_finding(uri: str) -> Finding:
         with closing(open_store(uri)) as store:
             write_trial(store, new_trial_key())
     except EventonceError as error:
-        return Finding(WRITES, str(error))
-    return Finding(WRITES)
+        return Finding(CAN_WRITE, str(error))
+    return Finding(CAN_WRITE)

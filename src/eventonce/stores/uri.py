@@ -22,7 +22,7 @@ Seconds = Annotated[
 Count = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
 CountOrNone = Annotated[int, Meta(ge=0, description="a whole number, 0 or greater")]
 
-_NAME: Final = re.compile(r"[A-Za-z_]\w{0,39}", re.ASCII)
+_OPTION: Final = re.compile(r"[A-Za-z_]\w{0,39}", re.ASCII)
 _PATH: Final = re.compile(r" - at `\$\.(\w+)")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -56,7 +56,7 @@ class StoreURI(msgspec.Struct, frozen=True):
         fields = kind.__struct_fields__
         unknown = [name for name in self.options if name not in fields]
         if unknown and not others:
-            named = f"option {unknown[0]!r}" if _NAME.fullmatch(unknown[0]) else "such option"
+            named = f"option {unknown[0]!r}" if _OPTION.fullmatch(unknown[0]) else "such option"
             raise ConfigError(f"store {self.shown}: no {named}. Allowed are: {', '.join(fields)}")
         known = {name: value for name, value in self.options.items() if name in fields}
         try:

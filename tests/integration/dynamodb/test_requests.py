@@ -140,7 +140,7 @@ def test_every_read_is_consistent(store: DynamoDBStore, between: Between) -> Non
 def test_only_so_many_runs_are_remembered(
     store: DynamoDBStore, between: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "GRANTS", 4)
+    monkeypatch.setattr(stores, "GRANTS_KEPT", 4)
     claims = facts(6)
     runs = store.claim(claims)
     assert len(store._grants) == 4

@@ -126,7 +126,7 @@ def test_letters_are_listed_without_the_index_while_the_table_is_small(
     assert list(store.letters()) == kept
     assert list(store.letters("crm")) == kept[1::2]
     assert store.stats().letters == 30
-    monkeypatch.setattr(letters, "SCANNED", 10)
+    monkeypatch.setattr(letters, "SCAN_BYTES", 10)
     with pytest.raises(StoreMismatch, match=r'has no index .* migrate "dynamodb://t-'):
         list(store.letters())
     store.migrate()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from eventonce.core.ports import Finding
 from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.stores.dynamodb.codec import STAMP, Delete, Insert, Update, new_stamp
-from eventonce.stores.dynamodb.letters import INCLUDED, INDEX, INDEX_GROUP, INDEX_ORDER
+from eventonce.stores.dynamodb.letters import INDEX, INDEX_ATTRIBUTES, INDEX_GROUP, INDEX_ORDER
 from eventonce.stores.dynamodb.table import Table
 
 CREATION_TIMEOUT: Final = 600.0
@@ -18,7 +18,7 @@ CREATION_TIMEOUT: Final = 600.0
 CREATION_POLL: Final = 1.0
 """Seconds between two checks of a table that is being created."""
 
-SKEW: Final = 5_000
+CLOCK_SKEW: Final = 5_000
 """Milliseconds that this machine's clock may be off before the check reports it."""
 
 
@@ -143,7 +143,7 @@ def _clock(table: Table) -> Finding:
     return Finding(
         "this machine's clock is right",
         ""
-        if abs(off) <= SKEW
+        if abs(off) <= CLOCK_SKEW
         else f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
         f"store corrects it, but switch on time synchronisation",
     )
@@ -215,7 +215,7 @@ def _index() -> dict[str, Any]:
             {"AttributeName": INDEX_GROUP, "KeyType": "HASH"},
             {"AttributeName": INDEX_ORDER, "KeyType": "RANGE"},
         ],
-        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(INCLUDED)},
+        "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(INDEX_ATTRIBUTES)},
     }
 
 

@@ -26,18 +26,18 @@ FORMAT_NAME: Final = "format"
 STAMP: Final = "stamp"
 """A random number, new for every write: while it is the same, the record is unchanged."""
 
-LETTER: Final = "letter:"
-PART: Final = "part:"
+LETTER_PREFIX: Final = "letter:"
+PART_PREFIX: Final = "part:"
 """The prefixes of the keys of dead letters, and of the further parts of large ones."""
 
-NAMES: Final = "names"
+NAMES_KEY: Final = "names"
 """The key of the item that has the names of the consumers as the digests of a record."""
 
 KEY: Final = "eventHash"
 EXPIRY: Final = "expiration"
 """The attribute names of the AWS tutorials, so that a table made after them can be used."""
 
-OWN_KEY: Final = 16
+KEY_BYTES: Final = 16
 """The bytes of a key that a rule makes."""
 
 Value = dict[str, Any]
@@ -88,7 +88,7 @@ class Layout(msgspec.Struct, frozen=True):
                 if name in item
             }
         )
-        known = {name: value for name, value in item.items() if name in _NAMES}
+        known = {name: value for name, value in item.items() if name in _OWN_NAMES}
         if self.expiry in item:
             known[self.expiry] = item[self.expiry]
         return Seen(record, known, ((STAMP, item.get(STAMP)),))
@@ -113,7 +113,7 @@ def name_of(key: bytes) -> str:
     Keys of eventonce are written as in logs and on the command line. A hex digest, the key in a
     hand-made table, is used as it is.
     """
-    if len(key) == OWN_KEY:
+    if len(key) == KEY_BYTES:
         return key.hex()
     if _HEX_DIGEST.fullmatch(key):
         return key.decode("ascii")
@@ -156,12 +156,12 @@ _FIELDS: Final = (
 )
 """The field of the record, its attribute, and the type of the attribute."""
 
-_NAMES: Final = frozenset([FORMAT_NAME, *(name for _, name, _ in _FIELDS)])
+_OWN_NAMES: Final = frozenset([FORMAT_NAME, *(name for _, name, _ in _FIELDS)])
 _DEFAULTS: Final[Mapping[str, Any]] = {
     field.name: field.default for field in msgspec.structs.fields(Record)
 }
 
-OWN_ATTRIBUTES: Final = _NAMES | {
+OWN_ATTRIBUTES: Final = _OWN_NAMES | {
     STAMP,
     "letter_group",
     "letter_order",

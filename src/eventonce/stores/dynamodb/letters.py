@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import EventonceError, StoreMismatch
-from eventonce.stores.dynamodb.codec import LETTER, PART, Delete, Insert, Item, Write
+from eventonce.stores.dynamodb.codec import LETTER_PREFIX, PART_PREFIX, Delete, Insert, Item, Write
 from eventonce.stores.dynamodb.table import Done, Refused, Table, Written
 from eventonce.types import Letter
 
@@ -25,19 +25,19 @@ INDEX_ORDER: Final = "letter_order"
 cost nothing there. `letter_group` is the same for all; `letter_order` sorts by the instant of the
 dead letter, then by its id."""
 
-INCLUDED: Final = ("consumer",)
+INDEX_ATTRIBUTES: Final = ("consumer",)
 
 ROOM: Final = 300_000
 """The most bytes of a packed dead letter in one item, which may have 409,600 with its names."""
 
-PAGE: Final = 25
+PAGE_LETTERS: Final = 25
 """Dead letters read at once: so many large ones fit into one answer, which has at most 16 MB."""
 
-SCANNED: Final = 64 * 2**20
+SCAN_BYTES: Final = 64 * 2**20
 """The most bytes of a table that are scanned if the index is missing: eight thousand read units, a
 tenth of a cent. For more, an error asks the user to add the index."""
 
-ID_SORTED: Final = 200
+ID_CHARACTERS: Final = 200
 """Characters of the id that sort dead letters of one instant; an index key has 1,024 bytes."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -55,9 +55,9 @@ def put(table: Table, letters: Iterable[Letter]) -> None:
     for place, letter in enumerate(first.values()):
         packed = zlib.compress(_encode(letter))
         head: Item = {
-            table.layout.key: {"S": LETTER + letter.id},
+            table.layout.key: {"S": LETTER_PREFIX + letter.id},
             INDEX_GROUP: {"S": INDEX},
-            INDEX_ORDER: {"S": f"{letter.at:016d} {letter.id[:ID_SORTED]}"},
+            INDEX_ORDER: {"S": f"{letter.at:016d} {letter.id[:ID_CHARACTERS]}"},
             "consumer": {"S": letter.consumer},
         }
         if len(packed) <= ROOM:
@@ -84,7 +84,7 @@ def put(table: Table, letters: Iterable[Letter]) -> None:
 
 def _part_names(packed: bytes) -> list[str]:
     digest = blake2b(packed, digest_size=16).hexdigest()
-    return [f"{PART}{digest}:{place}" for place in range(-(-len(packed) // ROOM))]
+    return [f"{PART_PREFIX}{digest}:{place}" for place in range(-(-len(packed) // ROOM))]
 
 
 def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
@@ -101,7 +101,7 @@ def _drop_spare_parts(table: Table, heads: Sequence[Write]) -> None:
 
 def read(table: Table, id: str) -> Letter | None:
     """Return the dead letter of this id."""
-    name = LETTER + id
+    name = LETTER_PREFIX + id
     return next(_unpacked(table, [name]), None)
 
 
@@ -111,7 +111,7 @@ def read_all(table: Table, consumer: str | None) -> Iterator[Letter]:
     for name, whose in _names(table):
         if consumer in (None, whose):
             page.append(name)
-        if len(page) == PAGE:
+        if len(page) == PAGE_LETTERS:
             yield from _unpacked(table, page)
             page = []
     yield from _unpacked(table, page)
@@ -125,7 +125,7 @@ def count(table: Table) -> int:
 def drop(table: Table, ids: Sequence[str], before: int | None) -> int:
     """Delete these dead letters; with `before`, only those of an earlier instant. Return how many
     were deleted."""
-    names = list(dict.fromkeys(LETTER + name for name in ids))
+    names = list(dict.fromkeys(LETTER_PREFIX + name for name in ids))
     below = None if before is None else (INDEX_ORDER, f"{before:016d}")
     outcomes = table.write([Delete(name, below) for name in names])
     _all_done(outcomes)
@@ -192,7 +192,7 @@ def _names(table: Table) -> Iterator[tuple[str, str]]:
 def _scanned(table: Table) -> list[tuple[str, str]]:
     described = table.call("describe_table", TableName=table.ref.table)["Table"]
     size = described.get("TableSizeBytes", 0)
-    if size > SCANNED:
+    if size > SCAN_BYTES:
         raise StoreMismatch(
             f"{table.ref}: the table has no index of its dead letters: to find them, all "
             f"{size / 2**20:,.0f} MB of it would be read. Add the index, which costs very little: "
@@ -207,7 +207,7 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
             "#order": INDEX_ORDER,
             "#consumer": "consumer",
         },
-        "ExpressionAttributeValues": {":letter": {"S": LETTER}},
+        "ExpressionAttributeValues": {":letter": {"S": LETTER_PREFIX}},
         "ConsistentRead": True,
     }
     found: list[Item] = []

@@ -17,11 +17,11 @@ from eventonce.errors import EventonceError, StoreMismatch
 from eventonce.stores.dynamodb.codec import STAMP, Insert, Item, Seen, Update, Write, new_stamp
 from eventonce.stores.dynamodb.table import Refused, Table, pause
 
-ROUNDS: Final = 10
+MOST_ROUNDS: Final = 10
 """How often others may change a record between our read and our write. Each time somebody's write
 succeeded, so a key that needs more rounds is in heavy demand."""
 
-MISTIMED: Final = 1_000
+CLOCK_ERROR: Final = 1_000
 """Milliseconds by which the instant of a decision may be wrong before it is decided again."""
 
 Ask = TypeVar("Ask")
@@ -40,7 +40,7 @@ class Ground(msgspec.Struct, frozen=True):
     """Whether the record was just read; an assumed one must be confirmed by a write."""
 
 
-NEW: Final = Ground(None, None, proven=False)
+NEW_FACT: Final = Ground(None, None, proven=False)
 """The ground of a fact that is assumed to be unknown."""
 
 
@@ -79,7 +79,7 @@ def decide(
     """Answer each ask: the name of the item, the question, and the assumed ground (None: read)."""
     answers: list[Answered[Answer]] = [Contended()] * len(asks)
     waiting = [_Open(place, *ask) for place, ask in enumerate(asks)]
-    for attempt in range(ROUNDS):
+    for attempt in range(MOST_ROUNDS):
         # A second ask about an item waits for the first: one request cannot write an item twice.
         turn = {it.name: it for it in reversed(waiting)}
         later = [it for it in waiting if turn[it.name] is not it]
@@ -123,7 +123,7 @@ def _round(
     outcomes = table.write(writes) if writes else []
     # Before the first answer, and after this machine slept or its clock was set, the instant was a
     # guess; a lease with an end in the past would be taken by others at once.
-    mistimed = now is None and abs(table.clock.offset - offset) > MISTIMED
+    mistimed = now is None and abs(table.clock.offset - offset) > CLOCK_ERROR
     for (it, answer, seen), outcome in zip(writing, outcomes, strict=True):
         assert it.ground is not None
         if isinstance(outcome, EventonceError):

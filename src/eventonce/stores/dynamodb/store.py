@@ -15,8 +15,8 @@ from eventonce.core.ports import Finding, Stats
 from eventonce.errors import EventonceError, StoreError, StoreUnavailable
 from eventonce.stores.dynamodb import admin
 from eventonce.stores.dynamodb import letters as dead_letters
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY, NAMES, Delete, Item, Seen, name_of
-from eventonce.stores.dynamodb.optimistic import NEW, Contended, Decided, Ground, decide
+from eventonce.stores.dynamodb.codec import EXPIRY, KEY, NAMES_KEY, Delete, Item, Seen, name_of
+from eventonce.stores.dynamodb.optimistic import NEW_FACT, Contended, Decided, Ground, decide
 from eventonce.stores.dynamodb.table import Done, ServiceClock, Table
 from eventonce.stores.dynamodb.uri import check_client, check_layout, check_table, read, table_ref
 from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
@@ -24,18 +24,18 @@ from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, 
 LARGEST_RESULT: Final = 400_000
 """The most bytes of a result: an item has at most 409,600, and the rest of a record is small."""
 
-GRANTS: Final = 10_000
+GRANTS_KEPT: Final = 10_000
 """The most runs whose records are kept in memory, so that settling needs no read. More are seldom
 in flight in one process; their records are read."""
 
-COPIES: Final = 1 / 6
+COPY_SHARE: Final = 1 / 6
 """The share of copies above which a read before the write is cheaper: a read costs a fifth of a
 write. It saves the write of a copy, and is an extra cost for every other event."""
 
-MEMORY: Final = 25
+AVERAGED_FACTS: Final = 25
 """The number of facts over which the share of copies is averaged."""
 
-CONTENDED: Final = 1_000
+CONTENDED_WAIT: Final = 1_000
 """Milliseconds after which to claim again a key that others changed in every round."""
 
 
@@ -78,9 +78,9 @@ class DynamoDBStore:
         self._copies = 0.0
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        hopeful = self._copies <= COPIES
+        hopeful = self._copies <= COPY_SHARE
         asks = [
-            (name_of(claim.key), claim, NEW if hopeful and _may_be_new(claim) else None)
+            (name_of(claim.key), claim, NEW_FACT if hopeful and _may_be_new(claim) else None)
             for claim in claims
         ]
         decided = decide(self._table, ledger.judge, asks, now)
@@ -98,11 +98,11 @@ class DynamoDBStore:
                     self._grant(name, answer.seen)
                 verdicts.append(answer.answer)
             elif isinstance(answer, Contended):
-                verdicts.append(Verdict("busy", wait=CONTENDED))
+                verdicts.append(Verdict("busy", wait=CONTENDED_WAIT))
             else:
                 verdicts.append(Verdict("error", error=answer))
         if known:
-            self._copies += (copies / known - self._copies) * min(1.0, known / MEMORY)
+            self._copies += (copies / known - self._copies) * min(1.0, known / AVERAGED_FACTS)
         return verdicts
 
     def settle(
@@ -153,7 +153,7 @@ class DynamoDBStore:
 
     def _grant(self, name: str, seen: Seen) -> None:
         self._grants[name] = seen
-        if len(self._grants) > GRANTS:
+        if len(self._grants) > GRANTS_KEPT:
             # No lock, because a fork could leave it locked for ever; if another thread interferes,
             # one entry more or less does no harm.
             with suppress(KeyError, RuntimeError, StopIteration):
@@ -208,12 +208,12 @@ class DynamoDBStore:
         return sum(self._change(names, ledger.without_result))
 
     def names(self) -> list[str]:
-        item = self._read(NAMES)
+        item = self._read(NAMES_KEY)
         kept = () if item is None else self._table.layout.seen(item).record.digests
         return [name.decode() for name in kept]
 
     def add_name(self, name: str) -> None:
-        self._change([NAMES], partial(_with_name, name.encode()))
+        self._change([NAMES_KEY], partial(_with_name, name.encode()))
 
     def _change(
         self,
@@ -243,7 +243,7 @@ class DynamoDBStore:
         now."""
         described = self._table.call("describe_table", TableName=self._table.ref.table)["Table"]
         count = dead_letters.count(self._table)
-        others = count + (self._read(NAMES) is not None)
+        others = count + (self._read(NAMES_KEY) is not None)
         return Stats(
             records=max(0, described.get("ItemCount", 0) - others),
             letters=count,

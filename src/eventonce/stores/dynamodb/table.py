@@ -20,18 +20,18 @@ from eventonce.errors import EventonceError
 from eventonce.stores.dynamodb.codec import Insert, Item, Layout, Write, statement
 from eventonce.stores.dynamodb.errors import TableRef, explain, is_passing, not_dynamodb, refusal
 
-STATEMENTS: Final = 25
+BATCH_STATEMENTS: Final = 25
 """The most statements in one BatchExecuteStatement."""
-KEYS: Final = 100
+BATCH_KEYS: Final = 100
 """The most keys in one BatchGetItem."""
 
-TRIES: Final = 5
+BATCH_ATTEMPTS: Final = 5
 """How often a statement or a key that the service did not process is sent: with pauses about a
 second in all, well within a lease and a transport's deadline."""
-PAUSE: Final = 0.05
+BATCH_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 
-AT_ONCE: Final = 8
+MOST_REQUESTS: Final = 8
 """The most requests of one call in flight: with more, this process is busy encoding them."""
 
 A = TypeVar("A")
@@ -164,7 +164,7 @@ class Table:
             # another thread at the same time, is ended by the garbage collector.
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="eventonce-dynamodb")
+            self._pool = ThreadPoolExecutor(MOST_REQUESTS, thread_name_prefix="eventonce-dynamodb")
             self._process = os.getpid()
         answers: Iterable[B] = self._pool.map(do, parts)
         return answers
@@ -172,7 +172,7 @@ class Table:
     def read(self, keys: Sequence[str]) -> dict[str, Found]:
         """Return the items under these keys as they are now; None for a key without an item."""
         found: dict[str, Found] = {}
-        for part in self._map(self._read, keys, KEYS):
+        for part in self._map(self._read, keys, BATCH_KEYS):
             found.update(part)
         return found
 
@@ -184,7 +184,7 @@ class Table:
                 "ConsistentRead": True,
             }
         }
-        for attempt in range(TRIES):
+        for attempt in range(BATCH_ATTEMPTS):
             try:
                 answer = self.call("batch_get_item", RequestItems=wanted)
             except EventonceError as error:
@@ -203,7 +203,7 @@ class Table:
 
     def write(self, writes: Sequence[Write]) -> list[Written]:
         """Do each write independently of the others; no two may be of one item."""
-        parts = self._map(self._write, writes, STATEMENTS)
+        parts = self._map(self._write, writes, BATCH_STATEMENTS)
         return [outcome for part in parts for outcome in part]
 
     def _write(self, writes: Sequence[Write]) -> list[Written]:
@@ -211,7 +211,7 @@ class Table:
             return [self._insert(writes[0])]
         outcomes: dict[int, Written] = {}
         left = list(range(len(writes)))
-        for attempt in range(TRIES):
+        for attempt in range(BATCH_ATTEMPTS):
             statements = [statement(writes[index], self.ref.table, self.layout) for index in left]
             try:
                 answers = self.call("batch_execute_statement", Statements=statements)["Responses"]
@@ -260,7 +260,7 @@ class Table:
 
 def pause(attempt: int) -> None:
     """Wait a random part of a doubling time, so that colliding callers come back one by one."""
-    time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**attempt)))
+    time.sleep(random.uniform(0, min(LONGEST_PAUSE, BATCH_PAUSE * 2**attempt)))
 
 
 def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:

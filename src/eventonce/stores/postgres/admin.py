@@ -24,11 +24,11 @@ STEP: Final = 1
 MIGRATIONS: Mapping[int, str] = {}
 """The statements that lead from each older step to the next one. Step 1 is the first."""
 
-OLDEST: Final = 130_000
+OLDEST_SERVER: Final = 130_000
 """PostgreSQL 13, as the server numbers itself; the tests run on 15 and 18."""
 
 _SCRIPTS: Final = ("schema.sql", "claim.sql", "settle.sql", "sweep.sql")
-_NAME: Final = re.compile(rf"\b{SCHEMA}(?=\.|;)")
+_SCHEMA_NAME: Final = re.compile(rf"\b{SCHEMA}(?=\.|;)")
 RIGHTS: Final = {
     "formats": ("SELECT",),
     "records": ("SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -43,7 +43,7 @@ FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
 _WOULD: Final = "-- would run, in one transaction:"
 _MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
 _NEWEST: Final = "SELECT format, step FROM {} ORDER BY format DESC, step DESC LIMIT 1"
-_NAMES: Final = b"""
+_NAMES_IN_USE: Final = b"""
     SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)
     UNION SELECT proname::text FROM pg_proc WHERE pronamespace = to_regnamespace(%s)
 """
@@ -113,7 +113,7 @@ def check(connection: Connection, address: Address) -> list[Finding]:
     number = f"{version // 10_000}.{version % 10_000}"
     new_enough = Finding(
         f"the server is PostgreSQL {number}",
-        "" if version >= OLDEST else "upgrade it to 13 or newer",
+        "" if version >= OLDEST_SERVER else "upgrade it to 13 or newer",
     )
     if not _exists(connection, address):
         return [new_enough, _missing(address)]
@@ -202,7 +202,7 @@ def _allowed(connection: Connection, address: Address) -> Finding:
 
 
 def _whole(connection: Connection, address: Address) -> Finding:
-    there = {name for (name,) in rows(connection, _NAMES, address.quoted, address.quoted)}
+    there = {name for (name,) in rows(connection, _NAMES_IN_USE, address.quoted, address.quoted)}
     lost = sorted({*RIGHTS, *FUNCTIONS} - there)
     fix = f"restore {', '.join(lost)}, or drop the schema and create it again" if lost else ""
     return Finding("its tables and functions exist", fix)
@@ -240,7 +240,7 @@ def _statements(script: str, address: Address) -> Iterator[str]:
     a function's body."""
     statement: list[str] = []
     within = False
-    for line in _NAME.sub(address.quoted, script).splitlines():
+    for line in _SCHEMA_NAME.sub(address.quoted, script).splitlines():
         if not statement and (not line.strip() or line.startswith("--")):
             continue
         statement.append(line)

@@ -23,7 +23,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 Row = tuple[Any, ...]
 
-PART: Final = 500
+BATCH_ROWS: Final = 500
 """The most claims or settlements in one statement. The functions look each row up among the keys of
 the batch, so their time grows with its square: measured on existing rows, a claim takes 64 µs in
 parts of 250, 75 in parts of 500, 123 of 1,000 and 320 of 4,000. Smaller parts wait for the disk
@@ -77,7 +77,7 @@ def by_parts(
     """
     if not batch:
         return []
-    if len(batch) <= PART and len(set(keys)) == len(keys):
+    if len(batch) <= BATCH_ROWS and len(set(keys)) == len(keys):
         return call(batch, now)
     answers: dict[int, B] = {}
     for places in _parts(keys):
@@ -102,8 +102,8 @@ def _parts(keys: Sequence[bytes]) -> Iterator[list[int]]:
             rounds.append([])
         rounds[turn].append(place)
     for places in rounds:
-        for start in range(0, len(places), PART):
-            yield places[start : start + PART]
+        for start in range(0, len(places), BATCH_ROWS):
+            yield places[start : start + BATCH_ROWS]
 
 
 class _Text(Loader):
@@ -177,7 +177,7 @@ def record(row: Row) -> Record:
     )
 
 
-NAMES: Final = b"names"
+NAMES_KEY: Final = b"names"
 """The key of the row that has the names of the consumers; it is no record."""
 
 

@@ -27,7 +27,7 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.stores.postgres.codec import Row, rows
-from eventonce.stores.postgres.errors import UNKNOWN, explain
+from eventonce.stores.postgres.errors import UNKNOWN_OBJECT, explain
 from eventonce.stores.postgres.guarded_connection import GuardedConnection, NoAnswer, under_way
 from eventonce.stores.postgres.uri import Address
 
@@ -39,10 +39,10 @@ Connection = psycopg.Connection[Any]
 End = Callable[[BaseException | None], object]
 """A function that ends a transaction: it commits, or rolls back if there is an error."""
 
-MARK: Final = "SET LOCAL eventonce_run.transaction = 'open'"
+RUN_MARK: Final = "SET LOCAL eventonce_run.transaction = 'open'"
 """The mark lasts as long as the transaction: after a COMMIT and a new BEGIN it is missing."""
 
-BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {MARK}"
+BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {RUN_MARK}"
 """Begins a transaction in one round trip. A renewal changes the row while the handler's transaction
 is open: with a higher isolation level the settlement would then fail."""
 
@@ -50,15 +50,15 @@ TRANSACTION_WAIT: Final = 60.0
 """Seconds that a handler waits for a connection: as long as the default lease, because after it
 another run may have the event."""
 
-MAX_IDLE: Final = 60.0
+IDLE_LIMIT: Final = 60.0
 """Seconds after which an unused connection is closed: firewalls drop idle connections, some after a
 few minutes, and a call would then wait for an answer that never comes."""
 
-RETRIES: Final = 8
+CONFLICT_RETRIES: Final = 8
 """Retries of a call that the server rolled back because of another transaction: each time one of
 the two continues."""
 
-RENEWALS: Final = 2
+DEAD_RETRIES: Final = 2
 """Retries of a call whose connection was dead: the next idle connection may be dead too."""
 
 RETRY_PAUSE: Final = 0.01
@@ -127,7 +127,7 @@ class OwnPool:
         else:
             local.idle.append((time.monotonic(), connection))
         with suppress(IndexError):
-            while time.monotonic() - local.idle[0][0] > MAX_IDLE:
+            while time.monotonic() - local.idle[0][0] > IDLE_LIMIT:
                 local.idle.popleft()[1].close()
         local.free.release()
 
@@ -147,7 +147,7 @@ class OwnPool:
         with suppress(IndexError):
             while True:
                 since, connection = local.idle.pop()
-                if time.monotonic() - since < MAX_IDLE and not connection.closed:
+                if time.monotonic() - since < IDLE_LIMIT and not connection.closed:
                     return connection
                 connection.close()
         return None
@@ -202,7 +202,7 @@ class ExternalPool:
         because psycopg refuses `commit()` and `rollback()` inside it."""
         with ExitStack() as opening:
             opening.enter_context(connection.transaction())
-            connection.execute(MARK)
+            connection.execute(RUN_MARK)
             block = opening.pop_all()
         return lambda error: block.__exit__(type(error) if error else None, error, None)
 
@@ -251,7 +251,7 @@ class Connections:
         try:
             _, answer = self._tried(self.work, work)
         except psycopg.Error as error:
-            if error.sqlstate not in UNKNOWN:
+            if error.sqlstate not in UNKNOWN_OBJECT:
                 raise explain(error, self.address, proven=self.proven) from error
             with self.explaining():
                 _, told = self._tried(self.work, lambda it: self._diagnose(it, self.address))
@@ -299,11 +299,11 @@ class Connections:
                 answer = work(connection) if hold else _committed(connection, work)
                 held = hold
             except psycopg.Error as error:
-                if error.sqlstate in ROLLED_BACK and conflicts < RETRIES:
+                if error.sqlstate in ROLLED_BACK and conflicts < CONFLICT_RETRIES:
                     conflicts += 1
                     # A random time, so that the same two transactions do not collide again.
                     pause = random.uniform(0, RETRY_PAUSE * 2 ** (conflicts - 1))
-                elif self._is_dead(connection, error) and kept and dead < RENEWALS:
+                elif self._is_dead(connection, error) and kept and dead < DEAD_RETRIES:
                     dead += 1
                     pause = 0.0
                 else:

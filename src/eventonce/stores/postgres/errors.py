@@ -16,7 +16,7 @@ from eventonce.errors import (
 )
 from eventonce.stores.postgres.uri import Address
 
-REFUSED: Final = {
+REFUSED_CODES: Final = {
     "password authentication failed": "28P01",
     "authentication failed": "28000",
     "no password supplied": "28P01",
@@ -37,7 +37,7 @@ REFUSED: Final = {
 }
 """The words of a refused connection and its code: libpq returns only the words."""
 
-SETTINGS: Final = (
+WRONG_OPTIONS: Final = (
     "bad value",
     "certificate",
     "channel binding required",
@@ -55,10 +55,10 @@ SETTINGS: Final = (
 )
 """The words of wrong options, which do not change by waiting, in errors without a code."""
 
-UNKNOWN: Final = frozenset(("42883", "42P01", "3F000", "42704", "42703"))
+UNKNOWN_OBJECT: Final = frozenset(("42883", "42P01", "3F000", "42704", "42703"))
 """The codes of an unknown function, table, schema, type or column."""
 
-ABSENT: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000"))
+ABSENT_CODES: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000"))
 """The objects that `... does not exist` can be about."""
 
 
@@ -73,7 +73,7 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
         refusal = StoreUnavailable if proven else ConfigError
         return refusal(f"{place}: {mistake}. {_said(error)}")
     match code[:2], code:
-        case _, code if code in UNKNOWN:
+        case _, code if code in UNKNOWN_OBJECT:
             return StoreMismatch(missing(address))
         case _, "25006":
             return StoreUnavailable(
@@ -133,7 +133,7 @@ def _mistake(code: str, words: str, schema: str) -> str:
         )
     # Not in quoted names: a host may have any name.
     bare = _QUOTED.sub("", words)
-    if not code and any(sign in bare for sign in SETTINGS):
+    if not code and any(sign in bare for sign in WRONG_OPTIONS):
         return (
             "an option in the URI, or in the environment (PGSSLMODE, PGSERVICE, …), is wrong, or "
             "not supported by this server"
@@ -166,11 +166,11 @@ def command(address: Address, verb: str) -> str:
 
 
 def _refusal(words: str) -> str:
-    for part, code in REFUSED.items():
+    for part, code in REFUSED_CODES.items():
         if part in words:
             return code
     if "does not exist" in words:
-        for what, code in ABSENT:
+        for what, code in ABSENT_CODES:
             if f'{what} "' in words:
                 return code
     return ""

@@ -177,7 +177,7 @@ class PostgresStore:
     def show(self, key: bytes) -> Record | None:
         check_keys([key])
         rows = self._connections.ask(self._queries.show, key)
-        return codec.record(rows[0]) if rows and key != codec.NAMES else None
+        return codec.record(rows[0]) if rows and key != codec.NAMES_KEY else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         if letters:
@@ -216,7 +216,7 @@ class PostgresStore:
 
     def forget(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
-        return self._count(self._queries.forget, [key for key in keys if key != codec.NAMES])
+        return self._count(self._queries.forget, [key for key in keys if key != codec.NAMES_KEY])
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)

@@ -50,9 +50,9 @@ PORT: Final = 5432
 """The port if the URI names none; libpq adds it later, but the signature of an IAM token covers
 it."""
 
-HELP: Final = "Write postgresql://user:password@host:5432/database"
+_HELP: Final = "Write postgresql://user:password@host:5432/database"
 
-_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_SCHEMA_FORM: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 Schema = Annotated[
     str,
     Meta(
@@ -103,7 +103,7 @@ class Address(msgspec.Struct, frozen=True):
 
 def read(uri: str) -> Address:
     """Return the address in the URI. No message shows a part that may be a password."""
-    parts = parse_uri(uri, HELP)
+    parts = parse_uri(uri, _HELP)
     hosts = ",".join(
         name.join("[]" if ":" in name else ("", "")) + (f":{port}" if port else "")
         for name, port in ((quote(name, safe=":"), port) for name, port in parts.hosts)
@@ -164,7 +164,7 @@ def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
         make_conninfo("", **others)
     except psycopg.Error:
         # A word that cannot be the name of an option may be a part of a password.
-        names = [name for name in others if _NAME.fullmatch(name)]
+        names = [name for name in others if _SCHEMA_FORM.fullmatch(name)]
         raise ConfigError(
             f"store {parts.shown}: one of {', '.join(names) or 'its options'} is neither an option "
             f"of libpq nor of this store ({', '.join(Options.__struct_fields__)})"

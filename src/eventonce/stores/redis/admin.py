@@ -16,13 +16,13 @@ from eventonce.stores.redis.codec import COUNT
 from eventonce.stores.redis.connections import NO_WAIT, Command, Connections, Reply, execute
 from eventonce.types import Claim, Letter, Settlement
 
-OLDEST: Final = (6, 2)
+OLDEST_SERVER: Final = (6, 2)
 """The first version that sets a value and its expiry in one command."""
 
 KEYS_A_STEP: Final = 2_000
 """Keys checked in one step of a count: under a millisecond, in which other clients wait."""
 
-ERRORS: Final = (RedisError, RedisClusterException)
+SERVER_ERRORS: Final = (RedisError, RedisClusterException)
 
 
 def check(
@@ -39,7 +39,7 @@ def check(
         # Servers of a cluster with the same findings are reported once.
         looks = [found for node in nodes() for found in _settings(node, wait_replicas)]
         return list(dict.fromkeys([tried, *looks]))
-    except ERRORS as error:
+    except SERVER_ERRORS as error:
         return [tried, Finding("its settings can be read", str(error))]
 
 
@@ -118,6 +118,6 @@ def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
 def _version(info: Mapping[str, str]) -> Finding:
     spoken = info.get("redis_version", "0.0")
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {spoken}"
-    new_enough = tuple(int(part) for part in spoken.split(".")[:2]) >= OLDEST
+    new_enough = tuple(int(part) for part in spoken.split(".")[:2]) >= OLDEST_SERVER
     fix = "" if new_enough else "upgrade it to Redis 6.2 or newer, or Valkey"
     return Finding(f"the server is {name}", fix)

@@ -44,13 +44,13 @@ from eventonce.stores.redis.connections import (
     send,
 )
 
-PAUSE: Final = 0.1
+MOVED_PAUSE: Final = 0.1
 """Seconds between attempts while slots move: a failover takes some seconds."""
 
-MIGRATION: Final = 1.0
+MIGRATION_WAIT: Final = 1.0
 """Seconds for which a command on several keys waits until all of them have moved."""
 
-REDIRECTIONS: Final = 5
+MOST_REDIRECTIONS: Final = 5
 """How often MOVED and ASK are followed even after the deadline: such answers come fast."""
 
 _MOVED: Final = (
@@ -128,9 +128,9 @@ class Cluster:
                 torn = [n for n, it in enumerate(replies) if follow and _migrating(it)]
                 retried = moved + torn
                 redirected = any(isinstance(replies[n], AskError) for n in retried)
-                limit = max(retry_for, MIGRATION) if torn else retry_for
+                limit = max(retry_for, MIGRATION_WAIT) if torn else retry_for
                 late = time.monotonic() - began >= limit
-                if not retried or (late and attempt >= (REDIRECTIONS if redirected else 1)):
+                if not retried or (late and attempt >= (MOST_REDIRECTIONS if redirected else 1)):
                     break
                 asked = {
                     place: self._target(commands[n], replies[n])
@@ -138,7 +138,7 @@ class Cluster:
                     if _asks(replies[n])
                 }
                 if len(asked) < len(retried):
-                    time.sleep(PAUSE if attempt else 0.0)
+                    time.sleep(MOVED_PAUSE if attempt else 0.0)
                 if moved:
                     self._refresh()
                 again = self._round([commands[n] for n in retried], wait, asked)

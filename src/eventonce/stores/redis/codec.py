@@ -25,7 +25,7 @@ from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, 
 T = TypeVar("T", Claim, Settlement)
 
 # fmt: off
-TAGS: Final = (
+PARTITION_TAGS: Final = (
     "18", "4b", "0f", "a0", "d2", "5d", "95", "a1", "e6", "34", "0d", "a2", "d0", "5f", "1b", "48",
 )
 # fmt: on
@@ -47,9 +47,9 @@ class Keys:
                 f"they set the slot of a key, and records are spread over several slots"
             )
         self.prefix = prefix
-        self.partitions = tuple(f"{prefix}:{{{tag}}}".encode() for tag in TAGS)
+        self.partitions = tuple(f"{prefix}:{{{tag}}}".encode() for tag in PARTITION_TAGS)
         self._slots = tuple(key_slot(name) for name in self.partitions)
-        self._by_last_byte = self.partitions * (256 // len(TAGS))
+        self._by_last_byte = self.partitions * (256 // len(PARTITION_TAGS))
         self.letters = f"{prefix}:{{letters}}".encode()
         self.letters_by_time = f"{prefix}:{{letters}}:places".encode()
         self.letters_slot = key_slot(self.letters)
@@ -73,7 +73,7 @@ class Keys:
 
 def partition(key: bytes) -> int:
     """Return the partition that a key belongs to."""
-    return key[-1] % len(TAGS)
+    return key[-1] % len(PARTITION_TAGS)
 
 
 class Script(NamedTuple):
@@ -111,7 +111,7 @@ CLEAR: Final = _script(_EVEN_IF_FULL, _RECORDS, _source("clear"))
 LETTERS: Final = _script(_source("letters"))
 COUNT: Final = _script(_source("count"))
 
-LONGEST: Final = 2**46
+LONGEST_TIME: Final = 2**46
 """The most milliseconds of a lease or a window: over two thousand years, and small enough that an
 instant so far ahead still fits into the six bytes that a record has for it."""
 
@@ -127,7 +127,7 @@ class Unpackable(ValueError):
     """A claim that does not fit into a record."""
 
 
-NEWER: Final = (
+NEWER_RECORD: Final = (
     "a record has a form that this release cannot read: a newer eventonce wrote it. Install that "
     "release here too."
 )
@@ -276,7 +276,7 @@ def _claim_terms(claim: Claim) -> bytes:
     if claim.alone:
         flags += _ALONE
     within = claim.unchanged_within
-    if within > LONGEST:
+    if within > LONGEST_TIME:
         raise Unpackable(_TOO_LONG)
     return _CLAIM_TERMS(flags, *_checked(claim), claim.attempts, claim.nonce, within)
 
@@ -292,7 +292,7 @@ def _checked(claim: Claim) -> tuple[int, int]:
     lease, remember = claim.lease, claim.remember
     if not 0 <= claim.nonce <= MAX_ORDER:
         raise Unpackable("a nonce lies between 0 and 2^53")
-    if lease > LONGEST or remember > LONGEST:
+    if lease > LONGEST_TIME or remember > LONGEST_TIME:
         raise Unpackable(_TOO_LONG)
     return lease, remember
 
@@ -328,7 +328,7 @@ def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
 def _judged(fields: Sequence[Any]) -> Verdict:
     kind = _VERDICTS.get(fields[0])
     if kind is None:
-        return Verdict("error", error=StoreMismatch(NEWER))
+        return Verdict("error", error=StoreMismatch(NEWER_RECORD))
     _, token, attempt, wait, same_id, order, result, alone, spared = fields
     return Verdict(
         kind,
@@ -355,21 +355,21 @@ def unpackable(claim: Claim) -> Verdict | None:
 def kept(letters: bytes) -> list[SettleResult]:
     """Return the results from the answer of settle.lua."""
     if _MISMATCH in letters:
-        raise StoreMismatch(NEWER)
+        raise StoreMismatch(NEWER_RECORD)
     return [_KEPT[letter] for letter in letters]
 
 
 def cleared(count: int) -> int:
     """Return the count from the answer of clear.lua."""
     if count < 0:
-        raise StoreMismatch(NEWER)
+        raise StoreMismatch(NEWER_RECORD)
     return count
 
 
 def record(fields: Any) -> Record:
     """Return the record from the answer of show.lua."""
     if not isinstance(fields, list):
-        raise StoreMismatch(NEWER)
+        raise StoreMismatch(NEWER_RECORD)
     named = dict(zip(Record.__struct_fields__, fields, strict=True))
     return Record(
         **{

@@ -44,7 +44,7 @@ _pack: Callable[[Words], bytes] = _pack_slowly
 with suppress(ModuleNotFoundError):
     _pack = cast("Callable[[Words], bytes]", import_module("hiredis").pack_command)
 
-MAX_IDLE: Final = 8
+IDLE_CONNECTIONS: Final = 8
 """The most idle connections kept outside the pool: more threads seldom call at the same moment, and
 further ones use the pool."""
 
@@ -111,7 +111,7 @@ class Connections:
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
         # The pool may be the user's, and small: leave connections for other users of the pool.
-        self._most = min(MAX_IDLE, pool.max_connections // 2)
+        self._most = min(IDLE_CONNECTIONS, pool.max_connections // 2)
         self._idle: list[tuple[float, Connection]] = []
         """Idle connections, each with the instant of its last use."""
         self._pooled: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()

@@ -92,7 +92,7 @@ _CROWDED: Final = (
 _LEADERLESS: Final = (
     "the cluster does not serve this slot now ({said}); a failover may be under way. Try again."
 )
-_ALONE: Final = (
+_UNREPLICATED: Final = (
     "written, but {said} it in time. Calling again is safe; check the replicas, or lower "
     "wait_replicas."
 )
@@ -104,7 +104,7 @@ _PASSING: Final[tuple[tuple[type[Exception], str], ...]] = (
     (OutOfMemoryError, _FULL),
     (ClusterDownError, _LEADERLESS),
     (TryAgainError, "this slot is being moved to another server ({said}). Try again."),
-    (NotReplicated, _ALONE),
+    (NotReplicated, _UNREPLICATED),
     (MasterNotFoundError, _UNLED),
 )
 _SAYINGS: Final = (

@@ -269,7 +269,7 @@ class RedisStore:
         try:
             nodes = self._server.nodes()
             records = sum(admin.count_records(node, self._keys.pattern()) for node in nodes)
-        except admin.ERRORS as error:
+        except admin.SERVER_ERRORS as error:
             raise self._explained(error) from error
         return Stats(records=records, letters=self._of_letters(b"HLEN", self._keys.letters))
 
