@@ -14,7 +14,7 @@ import pytest
 from eventonce import ConfigError, Consumer, Job, Reject, Retry, Rule, StoreUnavailable
 from eventonce.runtime.observers import Tally
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.harness import START, ManualClock
+from eventonce.testing.harness import CLOCK_START, ManualClock
 from eventonce.types import Outcome
 from tests.helpers import WatchedStore, away, reject, statuses
 
@@ -38,7 +38,7 @@ def call(number: int | str, id: str | None = None, **more: object) -> bytes:
 
 
 def agent(version: int, status: str, at: int = 0) -> bytes:
-    detail = {"agent": "a1", "version": version, "status": status, "at": START + at}
+    detail = {"agent": "a1", "version": version, "status": status, "at": CLOCK_START + at}
     return msgspec.json.encode(
         {"id": f"{version}-{status}", "detail-type": "agent", "detail": detail}
     )

@@ -17,12 +17,12 @@ from eventonce.aws.sqs import Entry
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.harness import START, ManualClock
+from eventonce.testing.harness import CLOCK_START, ManualClock
 from eventonce.types import Letter
 from tests.helpers import Look, WatchedStore, away, call, reject, statuses
 
 CALL = Rule(name="call", match="call", key=["detail.call"], attempts=3)
-DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", START, 5)
+DEAD = Letter("ab-1", "crm", "dead", "no such customer", "call", b"\x01\xff", b"{}", CLOCK_START, 5)
 
 
 def letter_of(message: dict[str, Any], consumer: str) -> Letter:
@@ -39,7 +39,7 @@ def delivered(entry: Entry, id: str = "message-1", **known: str) -> dict[str, An
         "MessageId": id,
         "ReceiptHandle": "receipt",
         "Body": entry.body,
-        "Attributes": {"SentTimestamp": str(START), **known},
+        "Attributes": {"SentTimestamp": str(CLOCK_START), **known},
         "MessageAttributes": {
             name: {"DataType": "String", "StringValue": value}
             for name, value in entry.attributes.items()
@@ -73,7 +73,7 @@ def test_a_message_holds_only_what_a_queue_takes(event: str, reason: str) -> Non
 
 
 def test_a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue() -> None:
-    again = msgspec.structs.replace(DEAD, at=START + 1, reason="still not")
+    again = msgspec.structs.replace(DEAD, at=CLOCK_START + 1, reason="still not")
     first, second = (entry_of(letter, fifo=True).deduplication for letter in (DEAD, again))
     assert first != second
 
@@ -96,7 +96,7 @@ BRIDGE = {
 def test_what_eventbridge_could_not_deliver_says_why() -> None:
     letter = letter_of(delivered(Entry(call(1).decode(), BRIDGE)), "crm")
     assert (letter.id, letter.consumer, letter.status) == ("message-1", "crm", "dead")
-    assert (letter.rule, letter.attempt, letter.at) == ("orders/to-lambda", 185, START)
+    assert (letter.rule, letter.attempt, letter.at) == ("orders/to-lambda", 185, CLOCK_START)
     assert letter.event == call(1)
     for word in ("NO_PERMISSIONS: no right", "MaximumRetryAttempts", "185 retries", "function:crm"):
         assert word in letter.reason
@@ -134,7 +134,7 @@ def invocation(payload: Any, **more: Any) -> str:
 def test_what_a_function_s_dead_letter_queue_holds_says_why() -> None:
     message = delivered(Entry(call(1).decode(), LAMBDA))
     letter = letter_of(message, "crm")
-    assert (letter.id, letter.status, letter.at) == ("message-1", "dead", START)
+    assert (letter.id, letter.status, letter.at) == ("message-1", "dead", CLOCK_START)
     assert letter.event == call(1)
     assert letter.reason.startswith("given up by Lambda: 1 of 1 events not settled (code 200")
     assert LAMBDA["RequestID"] in letter.reason
@@ -256,7 +256,7 @@ def test_a_message_that_anybody_may_have_written_is_a_letter_all_the_same(
 ) -> None:
     letter = letter_of(delivered(Entry(body, said)), "crm")
     assert (letter.event, letter.consumer, letter.key) == (body.encode(), "crm", b"")
-    assert letter.at in (0, START)
+    assert letter.at in (0, CLOCK_START)
 
 
 def test_attributes_that_are_no_text_are_as_good_as_none() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.harness import START, ManualClock
+from eventonce.testing.harness import CLOCK_START, ManualClock
 from eventonce.types import Claim, Settlement
 from tests.helpers import WatchedStore, away, statuses
 
@@ -38,7 +38,7 @@ def call(number: int, *, replay: str = "", age: float | None = 0, **more: Any) -
 
 
 def iso(age: float) -> str:
-    return datetime.fromtimestamp(START / 1000 - age * 86_400, UTC).isoformat()
+    return datetime.fromtimestamp(CLOCK_START / 1000 - age * 86_400, UTC).isoformat()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from zlib import crc32
 import msgspec
 
 from eventonce.aws import errors
-from eventonce.aws.sessions import CONNECTIONS, Access
+from eventonce.aws.sessions import IDLE_CONNECTIONS, Access
 from eventonce.aws.sigv4 import ALGORITHM, Credentials, signed
 
 RETRY_PAUSE: Final = 1.0
@@ -56,7 +56,7 @@ later release, may change the endpoint or the credentials: then botocore is used
 _HARMLESS: Final = ("AWS_LAMBDA_", "AWS_XRAY_")
 _ELSEWHERE: Final = ("AWS_", "BOTO")
 
-_FILES: Final = {
+_DEFAULT_FILES: Final = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
 }
@@ -64,7 +64,7 @@ _FILES: Final = {
 _REGIONS: Final = re.compile(r"(?:us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d")
 """The regions whose endpoints end in amazonaws.com; for other partitions botocore is used."""
 
-_NONE: Final[Mapping[str, str]] = {}
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 _PROXIES_OF_SYSTEM: Final = ("darwin", "win32")
 """The systems that have settings of proxies outside the environment."""
@@ -128,7 +128,7 @@ def endpoint_of(service: str, access: Access) -> Endpoint | None:
         or not _REGIONS.fullmatch(region)
         or sys.platform in _PROXIES_OF_SYSTEM
         or any(map(_is_for_botocore, set_here))
-        or any(map(_is_file, _FILES))
+        or any(map(_is_file, _DEFAULT_FILES))
     ):
         return None
     url = access.endpoint or f"https://{service}.{region}.amazonaws.com"
@@ -178,7 +178,7 @@ def _is_for_botocore(name: str) -> bool:
 
 
 def _is_file(variable: str) -> bool:
-    path = os.environ.get(variable) or _FILES[variable]
+    path = os.environ.get(variable) or _DEFAULT_FILES[variable]
     return os.path.exists(os.path.expanduser(path))  # noqa: PTH110,PTH111  pathlib loads slowly
 
 
@@ -193,7 +193,7 @@ class DirectClient:
         connect_timeout: float,
         read_timeout: float,
         attempts: int,
-        headers: Mapping[str, str] = _NONE,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         """`headers` are sent with every request."""
         self._idle: list[HTTPConnection] = []
@@ -266,7 +266,7 @@ class DirectClient:
             connection.close()
             raise
         # Without a socket, the connection was closed because the answer asked for it.
-        if connection.sock is not None and len(self._idle) < CONNECTIONS:
+        if connection.sock is not None and len(self._idle) < IDLE_CONNECTIONS:
             self._idle.append(connection)
         else:
             connection.close()
@@ -367,7 +367,7 @@ class Service(NamedTuple):
     """The function from an operation and the body of its answer to the answer."""
     refusal: Callable[[bytes], dict[str, Any]] = lambda _: {}
     """The function from the body of an error to its fields beside code and message."""
-    headers: Mapping[str, str] = _NONE
+    headers: Mapping[str, str] = _NO_HEADERS
 
 
 class Meta(NamedTuple):

@@ -37,7 +37,7 @@ RECEIVE_WAIT: Final = 1
 REASON_CHARACTERS: Final = 8_192
 """The most characters of a reason in a message."""
 
-GIVEN_UP: Final = ("RetriesExhausted", "EventAgeExceeded")
+GIVEN_UP_AFTER: Final = ("RetriesExhausted", "EventAgeExceeded")
 """The conditions under which Lambda gives an event up."""
 
 _REFUSED: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -299,7 +299,7 @@ def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
     except (ValueError, RecursionError):
         return None
     context, raised = record.request_context, record.response_payload
-    if context.condition not in GIVEN_UP:
+    if context.condition not in GIVEN_UP_AFTER:
         return None
     times = context.approximate_invoke_count
     tried = f"tried {times} times" if times else ""

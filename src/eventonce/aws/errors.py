@@ -78,16 +78,16 @@ _TYPES: Final[Mapping[str, Kind]] = {
 }
 """The errors of botocore and of Python, each with its subclasses."""
 
-STALE: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
+STALE_KINDS: Final = frozenset[Kind](("expired", "no_credentials", "not_renewed", "unknown_caller"))
 """The kinds after which a new client may find other credentials, such as a renewed file."""
 
-PASSING: Final = frozenset[Kind](
+PASSING_KINDS: Final = frozenset[Kind](
     ("absent", "busy", "expired", "not_reached", "not_renewed", "strange")
 )
 """The kinds that are worth a retry. Every other kind is a mistake in the configuration, except
 `refused`, whose cause is unknown."""
 
-_SAID: Final[Mapping[Kind, str]] = {
+_EXPLANATIONS: Final[Mapping[Kind, str]] = {
     "absent": (
         "there is no such {noun} for these credentials. Check its name, region and account; if it "
         "is being created, work begins as soon as it exists."
@@ -186,7 +186,7 @@ def explain(
             f"account, or create it: eventonce infra apply"
         )
     said = text(kind, code_of(error), message_of(error), name=type(error).__name__, noun=noun)
-    if kind in PASSING:
+    if kind in PASSING_KINDS:
         return unavailable(f"{place}: {said}")
     return (EventonceError if kind == "refused" else ConfigError)(f"{place}: {said}")
 
@@ -202,7 +202,7 @@ def text(
 ) -> str:
     """Return the cause and the remedy of an error; `name` is the name of the driver's error."""
     said = {"code": code or name, "message": message, "name": name}
-    return _SAID[kind].format(**said, noun=noun, operation=operation)
+    return _EXPLANATIONS[kind].format(**said, noun=noun, operation=operation)
 
 
 def strange(

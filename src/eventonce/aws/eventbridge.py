@@ -47,7 +47,7 @@ NO_RECEIPT: Final = "NoReceipt"
 RESERVED: Final = "aws."
 """The prefix of sources that EventBridge reserves for AWS and its partners."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9/_.:-]{1,256}")
+_BUS_NAME: Final = re.compile(r"[A-Za-z0-9/_.:-]{1,256}")
 """A name, or the ARN of a bus of another account."""
 
 Entry = dict[str, Any]
@@ -58,7 +58,7 @@ def parse(uri: str) -> tuple[str, Access]:
     """Return the name and the access of `events://BUS?region=…&endpoint=…&profile=…`."""
     parts = split(uri)
     name = unquote(parts.netloc + parts.path).rstrip("/")
-    if parts.scheme != "events" or not _NAME.fullmatch(name):
+    if parts.scheme != "events" or not _BUS_NAME.fullmatch(name):
         raise ConfigError(
             f"EventBus: {masked(uri)!r} is not the URI of a bus; write "
             "events://BUS?region=REGION, without a user or a password"
@@ -78,7 +78,7 @@ class Bus:
     ) -> None:
         """A missing bus is `SourceUnavailable` if it is `awaited`, and otherwise a `ConfigError`.
         With a client of your own, the bus is not checked."""
-        if not _NAME.fullmatch(name):
+        if not _BUS_NAME.fullmatch(name):
             raise ConfigError(
                 "EventBridge: the name of a bus has 1 to 256 of A-Z a-z 0-9 / _ . : -"
             )

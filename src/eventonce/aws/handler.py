@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.arguments import check_count, check_flag, check_function, check_seconds
-from eventonce.aws.invocation import MARGIN, Invocation, Pace, report
+from eventonce.aws.invocation import SETTLE_MARGIN, Invocation, Pace, report
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sqs_batch import (
     NO_TIME,
@@ -71,7 +71,7 @@ class UnsupportedSource(EventonceError):
 def lambda_handler(
     consumer: Consumer,
     *,
-    margin: float = MARGIN,
+    margin: float = SETTLE_MARGIN,
     partial: bool = True,
     attempts: int = LAMBDA_ATTEMPTS,
     admits: Admits | None = None,

@@ -15,7 +15,7 @@ from eventonce.log import log, on_one_line
 from eventonce.runtime.lines import is_copy, write_line
 from eventonce.types import Outcome
 
-MARGIN: Final = 1.0
+SETTLE_MARGIN: Final = 1.0
 """Seconds that are reserved for settling before Lambda ends the process: enough for one retry."""
 
 COPY_WAIT: Final = 3.0
@@ -26,13 +26,13 @@ MARGIN_SHARE: Final = 5
 """The margin is at most this part of the invocation, a fifth: otherwise a short invocation would
 begin no event."""
 
-MOST: Final = 100
+MOST_CLAIMED: Final = 100
 """The most events in one claim: the leases of a batch are held until its last handler ends."""
 
-CAUTION: Final = 2
+TIME_FACTOR: Final = 2
 """The factor of safety: the next events may take this many times as long as the last ones."""
 
-REASONS: Final = 5
+MOST_REASONS: Final = 5
 """The most reasons of copies in one line: each version of a state has its own reason."""
 
 
@@ -80,16 +80,16 @@ class Invocation:
         least = 0 if self._begun else 1
         left = self.left() - self._margin
         if left == inf:
-            return MOST
+            return MOST_CLAIMED
         if left <= 0:
             return least
-        need = CAUTION * self._pace.seconds
+        need = TIME_FACTOR * self._pace.seconds
         if not need:
             # Nothing is known yet: one event first, and more as long as all are copies.
             return self._next
         if consumer.asynchronous:
-            return MOST if need <= left else least
-        return max(least, min(MOST, int(left / need)))
+            return MOST_CLAIMED if need <= left else least
+        return max(least, min(MOST_CLAIMED, int(left / need)))
 
     def process(
         self, consumer: Consumer, events: Sequence[Any], deliveries: int | None = None
@@ -118,7 +118,7 @@ class Invocation:
         if ran:
             self._pace.learn(took if consumer.asynchronous else took / ran)
         else:
-            self._next = min(MOST, 2 * self._next)
+            self._next = min(MOST_CLAIMED, 2 * self._next)
         if not any(getattr(one, "in_our_log", False) for one in consumer.observers):
             # No `to_log` writes these lines. An observer of whole batches counts or stores
             # outcomes, and logs none.
@@ -148,7 +148,7 @@ def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
     if told.isEnabledFor(level):
         statuses = Counter[str](outcome.status for outcome in outcomes)
         copies = Counter(one.reason for one in outcomes if is_copy(one))
-        reasons = dict(copies.most_common(REASONS))
+        reasons = dict(copies.most_common(MOST_REASONS))
         said = ", ".join(f"{count} {on_one_line(why)}" for why, count in reasons.items())
         told.log(
             level,

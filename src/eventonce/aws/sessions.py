@@ -19,7 +19,7 @@ from eventonce.errors import ConfigError, EventonceError, install_hint
 CONNECT_TIMEOUT: Final = 3.0
 """Seconds for a connection: if it takes longer, the network is at fault."""
 
-CONNECTIONS: Final = 50
+IDLE_CONNECTIONS: Final = 50
 """Connections kept open for threads that call at the same time."""
 
 CLIENT_AGE: Final = 5.0
@@ -95,7 +95,7 @@ def connected(
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
         retries={"mode": "standard", "total_max_attempts": attempts},
-        max_pool_connections=CONNECTIONS,
+        max_pool_connections=IDLE_CONNECTIONS,
         parameter_validation=False,
         # An emulator has no host of its own for each bucket.
         s3={"addressing_style": "path"} if access.endpoint else None,
@@ -185,7 +185,7 @@ class Client:
 
     def _doubt(self, client: Any, error: Exception) -> None:
         """Drop the client if its credentials are stale, so that the next call reads them anew."""
-        if errors.kind_of(error) not in errors.STALE:
+        if errors.kind_of(error) not in errors.STALE_KINDS:
             return
         with self._lock:
             if self._client is client and time.monotonic() - self._made > CLIENT_AGE:

@@ -36,7 +36,7 @@ SQS_UNFIT: Final = frozenset(
 )
 """The last parts of error codes that are about the message itself; some codes have a prefix."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+_QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _AMAZONS: Final = re.compile(
     r"(?:sqs|queue)(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)"
     r"|(?P<older>[a-z0-9-]+)\.queue\.amazonaws\.com(?:\.cn)?"
@@ -44,7 +44,7 @@ _AMAZONS: Final = re.compile(
 )
 _MESSAGE: Final = ("MessageId", "ReceiptHandle", "Body")
 """The fields that every message has."""
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ def parse(uri: str) -> Address:
             "profile or the environment."
         )
     name = unquote(parts.netloc if parts.scheme == "sqs" else parts.path.rpartition("/")[2])
-    if not _NAME.fullmatch(name) or (parts.scheme == "sqs" and parts.path not in ("", "/")):
+    if not _QUEUE_NAME.fullmatch(name) or (parts.scheme == "sqs" and parts.path not in ("", "/")):
         raise ConfigError(
             f"queue {masked(uri)!r}: write sqs://NAME?region=REGION, or the queue's URL; a name "
             f"has 1 to 80 letters, digits, '-' and '_', and may end with .fifo"
@@ -127,7 +127,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One message to send."""
 
     body: str
-    attributes: Mapping[str, str] = _NONE
+    attributes: Mapping[str, str] = _NO_ATTRIBUTES
     """Text attributes; an empty value is left out, because SQS refuses it."""
     group: str = ""
     """The message group: needed on a FIFO queue, for fairness on others."""

@@ -23,7 +23,7 @@ from eventonce.errors import ConfigError
 ANSWER_BYTES: Final = 65_536
 """The most bytes of an answer that are read. If the answer has more, its connection is closed."""
 
-CONNECTIONS: Final = 1_000
+MOST_CONNECTIONS: Final = 1_000
 """The most connections in the pool: each thread uses one at a time."""
 
 EXCERPT_CHARACTERS: Final = 200
@@ -33,7 +33,7 @@ SECRET_CHARACTERS: Final = 8
 """The fewest characters of a part of an address or a header that is masked as a secret: shorter
 parts are often ordinary words."""
 
-_GONE: Final = (ConnectionError, RemoteDisconnected, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_CLOSED: Final = (ConnectionError, RemoteDisconnected, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """The errors of an idle connection that the server has closed meanwhile."""
 
 _URL: Final = re.compile(r"https?://[\x21-\x7e]+")
@@ -117,7 +117,7 @@ class HTTPClient:
     def _opened(self) -> HTTPConnectionPool:
         url, context = self._url, self._context
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        kept: dict[str, Any] = {"maxsize": CONNECTIONS, "target": target}
+        kept: dict[str, Any] = {"maxsize": MOST_CONNECTIONS, "target": target}
         # The port is given: without it, the last part of an IPv6 address is read as a port.
         if context is None:
             pool = HTTPConnectionPool(url.hostname or "", url.port or 80, **kept)
@@ -201,7 +201,7 @@ class _Connection(HTTPConnection):
     def _closed(self) -> Iterator[None]:
         try:
             yield
-        except _GONE as error:
+        except _CLOSED as error:
             if self._fresh:
                 raise
             raise _Closed from error

@@ -16,7 +16,7 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MODE: Final = 0o640
+FILE_MODE: Final = 0o640
 """The mode of a new file: other users may not read events."""
 
 
@@ -49,7 +49,7 @@ class JSONLines:
         """Append the event's line and wait for the disk."""
         line = line_of(job.event.raw)
         new = not self._path.exists()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
         try:
             with self._turn:
                 if fcntl is not None:

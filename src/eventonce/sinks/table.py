@@ -9,15 +9,15 @@ from eventonce.core.masking import masked
 from eventonce.errors import ConfigError, Reject
 from eventonce.types import Job
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
+_TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 
-MISSING: Final = frozenset(("42P01", "42703", "3F000", "42P10"))
+MISSING_CODES: Final = frozenset(("42P01", "42703", "3F000", "42P10"))
 """PostgreSQL's codes for no such table, column or schema, and for no unique `effect_id`."""
 
 _UNFIT: Final = re.compile("no such table|has no column|ON CONFLICT clause does not match")
 """SQLite's messages for the same errors; SQLite has no codes for them."""
 
-COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
+TABLE_COLUMNS: Final = "effect_id text PRIMARY KEY, key text, type text, event jsonb"
 
 
 class Table:
@@ -30,7 +30,7 @@ class Table:
 
     def __init__(self, name: str) -> None:
         self._name = name.removeprefix("table:")
-        if not _NAME.fullmatch(self._name):
+        if not _TABLE_NAME.fullmatch(self._name):
             raise ConfigError(
                 f"Table: {masked(name)!r} is not the name of a table; a name has letters, digits "
                 f"and _, with or without a schema, such as events or crm.events"
@@ -58,10 +58,10 @@ class Table:
 def _explained(error: Exception, name: str) -> Exception:
     code: Any = getattr(error, "sqlstate", None)
     said = str(error).partition("\n")[0]
-    if code in MISSING or _UNFIT.search(said):
+    if code in MISSING_CODES or _UNFIT.search(said):
         return ConfigError(
             f"table {name}: {said}. eventonce does not create it: create a table with "
-            f"({COLUMNS}); names are case-sensitive"
+            f"({TABLE_COLUMNS}); names are case-sensitive"
         )
     if str(code)[:2] in ("22", "23") or type(error).__name__ in ("DataError", "IntegrityError"):
         return Reject(f"table {name} refuses this event: {said}")

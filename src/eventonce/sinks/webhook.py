@@ -23,15 +23,15 @@ from eventonce.sinks.http_client import (
 )
 from eventonce.types import Job
 
-TIMEOUT: Final = 10.0
+ANSWER_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the answer: a webhook that takes longer is better
 called again, and a lease of 60 s leaves time for that."""
 
-AGAIN: Final = frozenset((401, 407, 408, 409, 425, 429))
+RETRIED_STATUSES: Final = frozenset((401, 407, 408, 409, 425, 429))
 """The refusals that are retried, beside all of 5xx: credentials that are being changed, a timeout,
 the same key in progress, too early, too many. Every other answer is final."""
 
-OURS: Final = frozenset(
+OWN_HEADERS: Final = frozenset(
     ("connection", "content-length", "host", "idempotency-key", "transfer-encoding")
 )
 """The headers that eventonce sets itself; a user's value would break the request."""
@@ -42,8 +42,8 @@ run over a capture for ever. A server that is not ready after an hour can ask ag
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
-_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Webhook:
@@ -55,7 +55,7 @@ class Webhook:
     """
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, timeout: float = TIMEOUT
+        self, url: str, *, headers: Mapping[str, str] = NO_HEADERS, timeout: float = ANSWER_TIMEOUT
     ) -> None:
         parts = parse_url(
             url,
@@ -85,7 +85,7 @@ class Webhook:
         if 200 <= answer.status < 300:
             return
         said = self._said(answer)
-        if answer.status in AGAIN or answer.status >= 500:
+        if answer.status in RETRIED_STATUSES or answer.status >= 500:
             raise Retry(said, after=retry_after(answer.headers, time.time()))
         if 300 <= answer.status < 400:
             said += "; redirects are not followed: set the address of the redirect as the sink"
@@ -136,9 +136,9 @@ def _secrets(url: SplitResult, headers: Mapping[str, str]) -> list[str]:
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             # The value is not repeated: it may be a secret.
             raise ConfigError(f"Webhook: header {name!r} cannot be sent: check its characters")
-        if name.lower() in OURS:
+        if name.lower() in OWN_HEADERS:
             raise ConfigError(f"Webhook: header {name!r} is set by eventonce: remove it")
     return {name.lower(): value for name, value in headers.items()}

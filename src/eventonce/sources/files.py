@@ -26,7 +26,7 @@ that limit becomes a complete dead letter. A longer event stays in its file, and
 RATE_WAIT: Final = 0.2
 """The most seconds that a receive waits for the rate, or for the retry of a failed event."""
 
-CATCH_UP: Final = 1.0
+CATCH_UP_TIME: Final = 1.0
 """The most seconds of the rate that are made up for after a pause: the events that an outage of the
 store held back must not all come at once."""
 
@@ -99,7 +99,7 @@ class FileSource:
 
     def _read(self, now: float, most: int) -> list[Delivery]:
         if self._rate < inf:
-            self._next = max(self._next, now - CATCH_UP)
+            self._next = max(self._next, now - CATCH_UP_TIME)
             most = min(most, int((now - self._next) * self._rate))
         if most <= 0 or self._exhausted:
             return []

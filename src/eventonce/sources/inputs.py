@@ -27,7 +27,7 @@ STDIN: Final = Path("-")
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz", ".zst", ".parquet")
 """The endings of the files that are read from a folder, beside names without an ending, which
 Firehose writes. A README.txt, for example, is not read."""
-PROBE: Final = "aws-logs-write-test"
+EXPORT_PROBE: Final = "aws-logs-write-test"
 """The file that CloudWatch Logs writes to test its permission to export."""
 
 
@@ -151,7 +151,7 @@ def _add(
 ) -> None:
     """Add this file to `found`, or to `others` if it is not read."""
     path = PurePosixPath(name)
-    if any(part.startswith(".") for part in path.parts) or path.name == PROBE:
+    if any(part.startswith(".") for part in path.parts) or path.name == EXPORT_PROBE:
         return
     if one is not None and (path.name.lower().endswith(ENDINGS) or not path.suffix):
         found.append(one())

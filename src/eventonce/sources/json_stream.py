@@ -20,7 +20,7 @@ from eventonce.envelope.captured import OWN
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
-_MANY: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
+_ARRAY_OF_EVENTS: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
 """The beginning of a document of many events, up to the array of the events."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
@@ -251,7 +251,7 @@ def _opened(long: Long, head: bytes, longest: int) -> Iterator[Chunk | Long]:
 
     The document is read as a stream, to its end: the limit applies to each event.
     """
-    many = _MANY.match(head)
+    many = _ARRAY_OF_EVENTS.match(head)
     if many is None or not _is_batch(many[1], head):
         yield long
     else:

@@ -1,8 +1,8 @@
 """Events in Parquet files, through DuckDB: each row is an event, or has an event in a column.
 
-A column `event` (or another of `EVENTS`) has the event as JSON text or as a struct; the columns
-`arrived`, `channel`, `receives` and `id` are about its delivery. Without a column of `EVENTS`, the
-row itself is the event.
+A column `event` (or another of `EVENT_COLUMNS`) has the event as JSON text or as a struct; the
+columns `arrived`, `channel`, `receives` and `id` are about its delivery. Without a column of
+`EVENT_COLUMNS`, the row itself is the event.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from eventonce.errors import ConfigError, install_hint
 from eventonce.sources.compression import Unreadable
 
 MAGIC: Final = b"PAR1"
-EVENTS: Final = ("event", "message", "body", "raw", "value", "payload")
+EVENT_COLUMNS: Final = ("event", "message", "body", "raw", "value", "payload")
 """The names of a column that holds whole events; the first of these names that the file has."""
-BESIDE: Final = ("id", "arrived", "channel", "receives")
+DELIVERY_COLUMNS: Final = ("id", "arrived", "channel", "receives")
 """The columns about the delivery."""
-FORM: Final = ("detail", "detail-type", "detail_type", "topicName", "eventBody", "specversion")
+ENVELOPE: Final = ("detail", "detail-type", "detail_type", "topicName", "eventBody", "specversion")
 """The columns of a row that is itself an event; one suffices."""
-ROWS: Final = 1_000
-MEMORY: Final = "256MB"
+ROWS_READ: Final = 1_000
+MEMORY_LIMIT: Final = "256MB"
 
 
 def duckdb() -> Any:
@@ -40,7 +40,7 @@ def duckdb() -> Any:
 def rows(path: Path) -> Iterator[list[bytes]]:
     """Yield the events of a file, some at a time; Unreadable if it is broken or has no events."""
     module = duckdb()
-    with module.connect(config={"memory_limit": MEMORY, "threads": 1}) as database:
+    with module.connect(config={"memory_limit": MEMORY_LIMIT, "threads": 1}) as database:
         try:
             # DuckDB reads the name as a pattern.
             source, pattern = "read_parquet(?)", [escape(str(path))]
@@ -48,24 +48,24 @@ def rows(path: Path) -> Iterator[list[bytes]]:
             columns = {name: str(kind) for name, kind, *_ in described}
             chosen, packed = _chosen(columns)
             found = database.execute(f"SELECT {chosen} FROM {source} AS line", pattern)  # noqa: S608  quoted
-            while some := found.fetchmany(ROWS):
+            while some := found.fetchmany(ROWS_READ):
                 yield [_line(*row, packed=packed) for row in some]
         except module.Error as error:
             raise Unreadable(str(error).partition("\n")[0]) from error
 
 
 def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
-    """Return the SQL of five values, the event as text and the columns of `BESIDE`; and whether the
+    """Return the SQL of five values, the event as text and the `DELIVERY_COLUMNS`; and whether the
     event is made from columns."""
-    held = next((name for name in EVENTS if name in columns), None)
+    held = next((name for name in EVENT_COLUMNS if name in columns), None)
     if held is not None:
-        beside = [_told(name, columns.get(name, "")) for name in BESIDE]
+        beside = [_told(name, columns.get(name, "")) for name in DELIVERY_COLUMNS]
         text = _text(held, columns[held])
         return ", ".join([text, *beside]), text.startswith("to_json")
-    if not columns.keys() & set(FORM):
+    if not columns.keys() & set(ENVELOPE):
         raise Unreadable(
             f"no column holds events: there are {', '.join(columns)}; name the column with the "
-            f"JSON of the event {EVENTS[0]}"
+            f"JSON of the event {EVENT_COLUMNS[0]}"
         )
     # A detail in a text column is JSON too.
     fields = [
@@ -73,9 +73,9 @@ def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
         if name in ("detail", "eventBody") and kind == "VARCHAR"
         else f"{_quoted(_dashed(name))} := {_quoted(name)}"
         for name, kind in columns.items()
-        if name not in BESIDE[1:]
+        if name not in DELIVERY_COLUMNS[1:]
     ]
-    beside = ["NULL", *(_told(name, columns.get(name, "")) for name in BESIDE[1:])]
+    beside = ["NULL", *(_told(name, columns.get(name, "")) for name in DELIVERY_COLUMNS[1:])]
     return ", ".join([f"to_json(struct_pack({', '.join(fields)}))::VARCHAR", *beside]), True
 
 

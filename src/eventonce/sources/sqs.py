@@ -25,7 +25,7 @@ RECEIVE_WAIT: Final = 5.0
 """Seconds that a request waits for a message. A worker waits for its request before it ends: a
 request that was cut off may have received messages."""
 
-MARGIN: Final = 5.0
+VISIBILITY_MARGIN: Final = 5.0
 """Seconds by which our count of the longest visibility ends before that of SQS."""
 
 log = logging.getLogger("eventonce.worker")
@@ -89,7 +89,7 @@ class SQSSource:
 
 def _left(delivery: Delivery, now: float) -> float:
     """Return the seconds that this message can still be invisible: SQS allows twelve hours."""
-    return SQS_VISIBILITY_SECONDS - MARGIN - (now - delivery.since)
+    return SQS_VISIBILITY_SECONDS - VISIBILITY_MARGIN - (now - delivery.since)
 
 
 def _delivery(message: dict[str, Any], now: float, *, fifo: bool) -> Delivery:

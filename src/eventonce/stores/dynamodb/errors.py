@@ -73,6 +73,6 @@ def _error(kind: aws.Kind, code: str, message: str, name: str, ref: TableRef) ->
     said = f"{ref}: {aws.text(kind, code, message, name=name, noun='table')}"
     if kind == "denied":
         said += f" {check}."
-    if kind in aws.PASSING:
+    if kind in aws.PASSING_KINDS:
         return StoreUnavailable(said)
     return (StoreError if kind == "refused" else ConfigError)(said)
