@@ -24,7 +24,7 @@ from eventonce.testing.factory import StoreFactory, opened
 from eventonce.testing.workers import HANG_TIMEOUT, Worker, spawn
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
-SPIN: Final = 0.0003
+SPIN_TIME: Final = 0.0003
 """Seconds before the moment of a turn in which a client no longer sleeps: a sleep may be late."""
 
 
@@ -176,8 +176,8 @@ class ProcessClient:
 def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]:
     """Make the calls of a turn, and yield each with its reply."""
     while (left := turn.moment - time.monotonic()) > 0:
-        if left > SPIN:
-            time.sleep(left - SPIN)
+        if left > SPIN_TIME:
+            time.sleep(left - SPIN_TIME)
     for call in turn.calls:
         earliest, called = wall_clock(), time.monotonic_ns()
         try:

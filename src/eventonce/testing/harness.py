@@ -18,7 +18,7 @@ from eventonce.runtime.runtime import ONE
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Job, Letter, Outcome, Settlement, SettleResult, Verdict
 
-START: Final = 1_790_000_000_000
+CLOCK_START: Final = 1_790_000_000_000
 """The start of a manual clock: a day in September 2026, because the law needs epoch times."""
 
 MAX_DELIVERIES: Final = 1_000
@@ -28,7 +28,7 @@ MAX_DELIVERIES: Final = 1_000
 class ManualClock:
     """A clock that moves only when told."""
 
-    def __init__(self, now: int = START) -> None:
+    def __init__(self, now: int = CLOCK_START) -> None:
         self.now = now
 
     def __call__(self) -> int:

@@ -21,7 +21,7 @@ from eventonce.types import Claim, Settlement, SettleResult, Verdict
 
 Answer = Verdict | SettleResult
 
-DONE: Final = ("complete", "kept")
+COMPLETED: Final = ("complete", "kept")
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ def _completed_twice(operations: Sequence[Operation]) -> str:
     winners: dict[int, Operation] = {}
     for it in operations:
         fact = it.claim.order is None and latest < it.earliest + it.claim.remember
-        if fact and isinstance(it.ask, Settlement) and (it.action, it.answer) == DONE:
+        if fact and isinstance(it.ask, Settlement) and (it.action, it.answer) == COMPLETED:
             winners.setdefault(it.ask.token, it)
     if len(winners) > 1:
         clients = " and of ".join(it.client for it in winners.values())

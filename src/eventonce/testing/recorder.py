@@ -18,9 +18,9 @@ from eventonce.testing.clients import Call, Client, Reply, Turn
 from eventonce.testing.linearizability import Answer, Operation, Violation, violation
 from eventonce.types import Action, Claim, Settlement, Verdict
 
-LEAD: Final = 0.001
+TURN_LEAD: Final = 0.001
 """Seconds for telling all clients their turn, before its moment."""
-PROBES: Final = 3
+CLOCK_PROBES: Final = 3
 """Grants from which a client learns the store's time: the fastest is the most exact."""
 
 
@@ -80,7 +80,7 @@ class Recorder:
 
     def begin(self, calls: Calls, moment: float = 0.0) -> tuple[int, int]:
         """Start the calls of these clients; return the time before the start."""
-        moment = max(moment, time.monotonic() + LEAD)
+        moment = max(moment, time.monotonic() + TURN_LEAD)
         begun = wall_clock(), time.monotonic_ns()
         for client, turn in calls.items():
             client.begin(Turn(tuple(turn), moment))
@@ -128,7 +128,7 @@ class Recorder:
         # Two clocks always differ by fractions of a millisecond.
         slack = int(self.served)
         for client in self.clients:
-            claims = [fact(key) for key in new_keys(PROBES)]
+            claims = [fact(key) for key in new_keys(CLOCK_PROBES)]
             self.alone(client, *(Call("claim", (claim,)) for claim in claims))
             least, most = -inf, inf
             for claim in claims:
@@ -164,7 +164,7 @@ class Recorder:
                 self.runs.append(Run(client, operation.claim, answer))
 
 
-COLUMNS: Final = 40
+WIDTH: Final = 40
 """The characters of a timeline between the first call and the last return."""
 
 EVENTS: Final = frozenset(("busy", "completed", "duplicate", "fenced", "open", "takeover"))
@@ -228,12 +228,12 @@ def timeline(found: Violation) -> str:
 
 
 def _bar(it: Operation, start: int, end: int) -> str:
-    scale = (COLUMNS - 1) / max(1, end - start)
+    scale = (WIDTH - 1) / max(1, end - start)
     left = int((it.called - start) * scale)
     if it.returned is None:
-        return f"{'':<{left}}|{'':->{COLUMNS - left - 1}}>"
+        return f"{'':<{left}}|{'':->{WIDTH - left - 1}}>"
     width = int((it.returned - start) * scale) - left
-    return f"{'':<{left}}{'|' if not width else '|' + '-' * (width - 1) + '|':<{COLUMNS - left}} "
+    return f"{'':<{left}}{'|' if not width else '|' + '-' * (width - 1) + '|':<{WIDTH - left}} "
 
 
 def _asked(it: Operation, first: int, nonces: Sequence[int]) -> str:

@@ -25,7 +25,7 @@ from eventonce.core.routing import Route, ignored
 from eventonce.errors import StoreUnavailable
 from eventonce.rules import Rule, Ruleset
 from eventonce.stores.memory import MemoryStore
-from eventonce.testing.harness import START, ManualClock
+from eventonce.testing.harness import CLOCK_START, ManualClock
 from eventonce.types import (
     Claim,
     Job,
@@ -36,15 +36,15 @@ from eventonce.types import (
     effect_id,
 )
 
-LEASE: Final = 10_000
-STEPS: Final = 400
+RULE_LEASE: Final = 10_000
+FAULTY_STEPS: Final = 400
 """Steps with faults, before the steps without faults in which all work must end."""
 
-CALM: Final = 4_000
+CALM_STEPS: Final = 4_000
 """The most steps without faults: many times what a schedule of this size needs."""
 
 RULES: Final = (
-    Rule(name="fact", match="fact", key=["detail.call"], lease=LEASE / 1000, attempts=4),
+    Rule(name="fact", match="fact", key=["detail.call"], lease=RULE_LEASE / 1000, attempts=4),
     Rule(
         name="state",
         match="state",
@@ -53,7 +53,7 @@ RULES: Final = (
         state=["detail.status"],
         at="detail.at",
         unchanged_within="500ms",
-        lease=LEASE / 1000,
+        lease=RULE_LEASE / 1000,
         attempts=4,
     ),
 )
@@ -135,12 +135,12 @@ class Simulation:
                 agent=f"agent-{n % 2}",
                 version=n // 2,
                 status=status,
-                at=START + n * 100,
+                at=CLOCK_START + n * 100,
             )
             for n, status in enumerate("AABBACBA")
         ]
         self._states.append(
-            _event("state", 99, agent="agent-0", version=2, status="T", at=START + 950)
+            _event("state", 99, agent="agent-0", version=2, status="T", at=CLOCK_START + 950)
         )
 
     def trouble(self, chance: float) -> bool:
@@ -149,7 +149,7 @@ class Simulation:
 
     def note(self, worker: Worker, what: str) -> None:
         """Write a line of the schedule."""
-        self.trace.append(f"{self.clock.now - START:>8} {worker.name}: {what}")
+        self.trace.append(f"{self.clock.now - CLOCK_START:>8} {worker.name}: {what}")
 
     def granted(self, claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
         """Check that nothing that was completed before is granted."""
@@ -171,10 +171,10 @@ class Simulation:
         for event in events:
             for _ in range(self._random.choice((1, 1, 2, 3))):
                 self._queue.append((self.clock.now + self._random.randrange(5_000), event))
-        for _ in range(STEPS):
+        for _ in range(FAULTY_STEPS):
             self._step()
         self._calm = True
-        for _ in range(CALM):
+        for _ in range(CALM_STEPS):
             if not self._queue and not self._workers:
                 break
             self._step()
@@ -187,7 +187,7 @@ class Simulation:
         elif self.trouble(0.04):
             self._crash(self._random.choice(self._workers))
         elif self.trouble(0.03):
-            self._advance(self._random.choice((LEASE // 2, LEASE + 1, 4 * LEASE)))
+            self._advance(self._random.choice((RULE_LEASE // 2, RULE_LEASE + 1, 4 * RULE_LEASE)))
         elif self.trouble(0.02):
             self._advance(-self._random.choice((1, 500, 120_000)))
         elif roll < 0.4:
@@ -195,7 +195,7 @@ class Simulation:
         else:
             self._continue(self._random.choice(self._workers))
         if self._calm and not self._workers:
-            self._advance(LEASE)
+            self._advance(RULE_LEASE)
         elif self._random.random() < 0.3:
             self._advance(self._random.choice((1, 50, 400)))
 
@@ -327,7 +327,7 @@ class Simulation:
         self._workers.remove(worker)
         worker.processing.close()
         for event in worker.deliveries:
-            self._queue.append((self.clock.now + LEASE, event))
+            self._queue.append((self.clock.now + RULE_LEASE, event))
 
     def _renew(self, worker: Worker) -> None:
         live = [run for run in worker.runs if run.token and not run.finished]

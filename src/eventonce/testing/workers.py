@@ -29,11 +29,11 @@ HANG_TIMEOUT: Final = 300.0
 """Seconds until a silent worker counts as hung; a new one first imports its modules, and eight of
 them at once take a minute on a slow or busy machine."""
 
-SWITCH: Final = 1e-5
+SWITCH_INTERVAL: Final = 1e-5
 """Seconds between thread switches in a race: a switch then often falls between check and write."""
 
 
-THREADS_OF: Final = Path("/proc/self/task")
+THREADS_FOLDER: Final = Path("/proc/self/task")
 """Where Linux lists the threads of a process, and their states."""
 
 
@@ -132,7 +132,7 @@ def _in_threads(work: Work, stores: Sequence[Store], tasks: Sequence[Task]) -> L
         return one_log(work(store, task))
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with ThreadPoolExecutor(len(tasks)) as pool:
             return one_log(list(pool.map(begun, stores, tasks)))
@@ -167,7 +167,7 @@ class Worker(msgspec.Struct, frozen=True):
     def pause(self) -> None:
         """Pause the worker, and wait until it has stopped."""
         pid = self._signal(signal.SIGSTOP)
-        if not THREADS_OF.exists():
+        if not THREADS_FOLDER.exists():
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             return
         while not all(state in "TZX" for state in _states(pid)):
@@ -222,7 +222,7 @@ def spawn(factory: StoreFactory, target: Callable[..., None], *args: object) -> 
     # is forked from a server that opens nothing and has already imported the same modules of
     # eventonce and its drivers, because a new process spends most of its time on imports.
     context: ForkServerContext | SpawnContext = (
-        get_context("forkserver") if THREADS_OF.exists() else get_context("spawn")
+        get_context("forkserver") if THREADS_FOLDER.exists() else get_context("spawn")
     )
     context.set_forkserver_preload([name for name in sys.modules if name.startswith("eventonce.")])
     here, there = context.Pipe()

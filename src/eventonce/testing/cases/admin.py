@@ -30,9 +30,9 @@ from eventonce.testing.cases.samples import (
 from eventonce.testing.factory import StoreFactory, admin_of, opened
 from eventonce.types import Claim, Letter, Settlement
 
-STEP: Final = 7
-EXPIRED: Final = 40
-LIVE: Final = 30
+SWEEP_STEP: Final = 7
+EXPIRED_KEYS: Final = 40
+LIVE_KEYS: Final = 30
 
 
 def a_record_is_shown_as_the_law_has_it(factory: StoreFactory) -> None:
@@ -121,17 +121,17 @@ def a_sweep_goes_through_everything_in_small_steps(factory: StoreFactory) -> Non
         admin = admin_of(store)
         later = EPOCH + SECOND
         there = admin.stats().records if factory.counts else 10_000
-        expired, live = new_keys(EXPIRED), new_keys(LIVE)
+        expired, live = new_keys(EXPIRED_KEYS), new_keys(LIVE_KEYS)
         _complete(store, [fact(key, remember=2 * SECOND) for key in live[::2]])
         store.claim([fact(key) for key in live[1::2]], now=EPOCH)
         _complete(store, [fact(key, remember=SECOND) for key in expired])
         # One round may have begun before these records existed; the next one finds them all.
-        steps = 2 * ((there + EXPIRED + LIVE) // STEP + 2)
-        swept = [admin.sweep(STEP, now=later) for _ in range(steps)]
-        assert all(0 <= step <= STEP for step in swept)
-        assert sum(swept) >= EXPIRED
+        steps = 2 * ((there + EXPIRED_KEYS + LIVE_KEYS) // SWEEP_STEP + 2)
+        swept = [admin.sweep(SWEEP_STEP, now=later) for _ in range(steps)]
+        assert all(0 <= step <= SWEEP_STEP for step in swept)
+        assert sum(swept) >= EXPIRED_KEYS
         assert admin.forget(expired) == 0
-        assert admin.forget(live) == LIVE
+        assert admin.forget(live) == LIVE_KEYS
 
 
 def stats_count_records_and_letters(factory: StoreFactory) -> None:
@@ -201,7 +201,7 @@ def _with_names(store: Store) -> StoreNames:
     return store
 
 
-MANY: Final = 1_200
+MANY_LETTERS: Final = 1_200
 """More dead letters than a store reads at once."""
 
 
@@ -246,9 +246,9 @@ def letters_are_read_oldest_first(factory: StoreFactory) -> None:
     """By their instants, whatever the order of their calls; all of them, or a few."""
     with opened(factory) as store:
         admin = admin_of(store)
-        letters = new_letters(MANY)
-        shuffled = random.Random(1).sample(letters, MANY)
-        for start in range(0, MANY, 500):
+        letters = new_letters(MANY_LETTERS)
+        shuffled = random.Random(1).sample(letters, MANY_LETTERS)
+        for start in range(0, MANY_LETTERS, 500):
             admin.put_letters(shuffled[start : start + 500])
         consumer = letters[0].consumer
         assert list(islice(admin.letters(consumer), 3)) == letters[:3]
@@ -279,7 +279,7 @@ def letters_may_be_dropped_while_they_are_read(factory: StoreFactory) -> None:
     """As in a redrive: each is read once, although they are dropped meanwhile."""
     with opened(factory) as store:
         admin = admin_of(store)
-        letters = new_letters(MANY)
+        letters = new_letters(MANY_LETTERS)
         admin.put_letters(letters)
         consumer = letters[0].consumer
         met = []

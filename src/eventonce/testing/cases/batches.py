@@ -20,7 +20,7 @@ from eventonce.testing.cases.samples import (
 from eventonce.testing.factory import StoreFactory, opened
 from eventonce.types import Settlement
 
-MANY: Final = 1_000
+MANY_CLAIMS: Final = 1_000
 """Claims in one call: as many as the command line reads at once."""
 
 
@@ -61,13 +61,13 @@ def answers_come_in_the_order_asked(factory: StoreFactory) -> None:
 def a_thousand_claims_fit_in_one_call(factory: StoreFactory) -> None:
     """And so do their settlements, and their copies."""
     with opened(factory) as store:
-        claims = [fact(key) for key in new_keys(MANY)]
+        claims = [fact(key) for key in new_keys(MANY_CLAIMS)]
         runs = store.claim(claims, now=EPOCH)
         assert {run.kind for run in runs} == {"run"}
         ended = settlements(claims, runs)
-        assert store.settle(ended, now=EPOCH) == ["kept"] * MANY
+        assert store.settle(ended, now=EPOCH) == ["kept"] * MANY_CLAIMS
         copies = store.claim([fact(claim.key) for claim in claims], now=EPOCH)
-        assert [copy.kind for copy in copies] == ["duplicate"] * MANY
+        assert [copy.kind for copy in copies] == ["duplicate"] * MANY_CLAIMS
 
 
 def any_sixteen_bytes_are_a_key(factory: StoreFactory) -> None:

@@ -24,7 +24,7 @@ from eventonce.testing.workers import Log, Task, one_log, worker_to_kill
 from eventonce.types import Claim, Settlement, Verdict
 
 KILLS: Final = 3
-BATCH: Final = 200
+BATCH_RUNS: Final = 200
 """Runs settled in one call by the worker that is killed: so many that a kill falls into the
 call."""
 
@@ -73,7 +73,7 @@ def a_worker_killed_at_any_moment_leaves_nothing_half_done(factory: StoreFactory
     then taken over; nothing else changes."""
     chance = random.Random(1)
     for kill in range(KILLS):
-        keys = new_keys(5 * BATCH)
+        keys = new_keys(5 * BATCH_RUNS)
         with worker_to_kill(factory, _work_without_end, Task(kill, keys, EPOCH)) as worker:
             said = worker.said()
             # At least the first claim and its settlement, so that there is something to check.
@@ -120,8 +120,8 @@ def _claim_and_hang(store: Store, task: Task, order: int | None = None) -> Itera
 
 
 def _work_without_end(store: Store, task: Task) -> Iterator[Log]:
-    for start in count(0, BATCH):
-        claims = [fact(key) for key in task.keys[start : start + BATCH]]
+    for start in count(0, BATCH_RUNS):
+        claims = [fact(key) for key in task.keys[start : start + BATCH_RUNS]]
         if not claims:
             break
         runs = store.claim(claims, now=task.now)

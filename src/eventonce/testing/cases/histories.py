@@ -29,18 +29,18 @@ from eventonce.testing.cases.samples import (
 )
 from eventonce.testing.clients import Call, Client, ProcessClient, ThreadClient
 from eventonce.testing.factory import StoreFactory, opened
-from eventonce.testing.recorder import EVENTS, LEAD, Calls, Recorder, Run
-from eventonce.testing.workers import SWITCH
+from eventonce.testing.recorder import EVENTS, TURN_LEAD, Calls, Recorder, Run
+from eventonce.testing.workers import SWITCH_INTERVAL
 from eventonce.types import Action, Claim, Settlement
 
 CLIENTS: Final = 4
 """The clients of a round; two of them are killed at its end."""
-KEYS: Final = 6
+SHARED_KEYS: Final = 6
 """Keys that the clients of one scene share."""
 VOLLEYS: Final = 5
 """How often in a scene all clients call at one moment: with more, the search for an order of a
 key's operations takes longer; more keys find more."""
-LEASE: Final = 25
+SHORT_LEASE: Final = 25
 """The lease in milliseconds, if the store's clock ends it: a few calls, so that they meet its
 end."""
 BRIEF: Final = 0.25
@@ -48,7 +48,7 @@ BRIEF: Final = 0.25
 LONG: Final = 5.0
 """The same, at most, if others do not wait for ever: a server skips a locked record after a while,
 and the transaction ends as soon as they have their answers."""
-ENOUGH: Final = 20
+MOST_ROUNDS: Final = 20
 """Rounds in which each of `EVENTS` must occur; the first one should have them all."""
 
 ACTIONS: Final[Sequence[Action]] = (
@@ -81,7 +81,7 @@ def _play(factory: StoreFactory, cast: Cast) -> None:
     reached: set[str] = set()
     with opened(factory) as store:
         transactional = isinstance(store, Transactional)
-    for number in range(max(rounds, ENOUGH)):
+    for number in range(max(rounds, MOST_ROUNDS)):
         if number >= rounds and reached >= EVENTS:
             return
         scenes = [one_instant, races_at_given_instants, races, a_paused_client]
@@ -103,7 +103,7 @@ def _play(factory: StoreFactory, cast: Cast) -> None:
                 error.add_note(f"EVENTONCE_SEED={seed}, round {number}")
                 raise
             reached |= recorder.history.reached
-    assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {ENOUGH} rounds"
+    assert reached >= EVENTS, f"{sorted(EVENTS - reached)} never seen in {MOST_ROUNDS} rounds"
 
 
 def _processes(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
@@ -118,7 +118,7 @@ def _processes(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
 
 def _threads(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
     stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     own, shared = stack.enter_context(opened(factory)), stack.enter_context(opened(factory))
     clients = [ThreadClient(f"client {i}", shared if i else own) for i in range(CLIENTS)]
     for client in clients:
@@ -128,7 +128,7 @@ def _threads(factory: StoreFactory, stack: ExitStack) -> Sequence[Client]:
 
 def one_instant(recorder: Recorder) -> None:
     """A run is freed and taken over within a millisecond; its former holder is refused."""
-    keys = new_keys(KEYS)
+    keys = new_keys(SHARED_KEYS)
     first, *others = recorder.clients
     recorder.alone(first, _claims(keys, EPOCH))
     recorder.together(others, lambda: _claims(keys, EPOCH))
@@ -146,7 +146,7 @@ def one_instant(recorder: Recorder) -> None:
 
 def races_at_given_instants(recorder: Recorder) -> None:
     """Every client has its own clock, and claims use all fields."""
-    now, keys = EPOCH, new_keys(KEYS)
+    now, keys = EPOCH, new_keys(SHARED_KEYS)
     for _ in range(VOLLEYS):
         now += recorder.chance.choice((0, 1, SECOND - 1, SECOND, SECOND, 3 * SECOND))
         instants = {it: now + recorder.chance.choice((-1, 0, 0, 1)) for it in recorder.clients}
@@ -155,7 +155,7 @@ def races_at_given_instants(recorder: Recorder) -> None:
 
 def races(recorder: Recorder) -> None:
     """The store's clock decides, and leases end while calls are in flight."""
-    keys = new_keys(KEYS)
+    keys = new_keys(SHARED_KEYS)
     for _ in range(VOLLEYS):
         turns = {client: _turn(recorder, client, keys, None) for client in recorder.clients}
         held = recorder.granted(None, keys)
@@ -171,7 +171,7 @@ def races(recorder: Recorder) -> None:
 def a_paused_client(recorder: Recorder) -> None:
     """A client is paused between its calls, and once in the middle of them, until others took
     over."""
-    keys, more = new_keys(KEYS), new_keys(KEYS)
+    keys, more = new_keys(SHARED_KEYS), new_keys(SHARED_KEYS)
     first, *others = recorder.clients
     recorder.alone(first, _claims(keys), _claims(more))
     held = recorder.granted(first, keys + more)
@@ -184,10 +184,10 @@ def a_paused_client(recorder: Recorder) -> None:
     late = recorder.granted(first, more)
 
     def pause() -> None:
-        time.sleep(LEAD + recorder.chance.random() * 2 * LEAD)
+        time.sleep(TURN_LEAD + recorder.chance.random() * 2 * TURN_LEAD)
         with _paused(first):
             # Not until the others are done: an embedded store may be locked as long.
-            time.sleep(2 * LEASE / SECOND)
+            time.sleep(2 * SHORT_LEASE / SECOND)
 
     claimed = _claims(keys), _settles(late, "complete"), _claims(more)
     turns: Calls = {first: claimed, **{it: [_claims(more), _claims(keys)] for it in others}}
@@ -211,23 +211,23 @@ def killed_clients(recorder: Recorder) -> None:
     """One client dies after a call, with its answer; one at any moment of its claim or completion.
     Their answers stay true, and calls without an answer took effect or did not."""
     *rest, lost, killed = recorder.clients
-    keys, more = new_keys(KEYS), new_keys(KEYS)
+    keys, more = new_keys(SHARED_KEYS), new_keys(SHARED_KEYS)
     recorder.alone(lost, _claims(keys), _claims(more))
-    third = KEYS // 3
+    third = SHARED_KEYS // 3
     held = recorder.granted(lost, keys)
     recorder.alone(lost, _settles(held[:third], "complete"))
     recorder.alone(lost, replace(_settles(held[third : 2 * third], "complete"), lost=True))
     recorder.clients = rest
     _taken_over(recorder, keys, held)
-    mine = new_keys(KEYS)
+    mine = new_keys(SHARED_KEYS)
     recorder.alone(killed, _claims(mine))
     held = recorder.granted(killed, mine)
     calls: tuple[Call, ...] = (_settles(held, "complete"), _claims(more))
     if recorder.transactional and recorder.chance.random() < 0.5:
-        calls = (_commit(held[:1], 2 * LEAD), *calls)
+        calls = (_commit(held[:1], 2 * TURN_LEAD), *calls)
 
     def kill() -> None:
-        time.sleep(LEAD + recorder.chance.random() * 2 * LEAD)
+        time.sleep(TURN_LEAD + recorder.chance.random() * 2 * TURN_LEAD)
         if isinstance(killed, ProcessClient):
             killed.kill()
 
@@ -265,7 +265,7 @@ def _commit(runs: Sequence[Run], hold: float) -> Call:
 
 
 def _claims(keys: Sequence[bytes], now: int | None = None) -> Call:
-    return Call("claim", tuple(fact(key, lease=LEASE) for key in keys), now)
+    return Call("claim", tuple(fact(key, lease=SHORT_LEASE) for key in keys), now)
 
 
 def _settles(runs: Sequence[Run], action: Action, now: int | None = None) -> Call:
@@ -308,7 +308,7 @@ def _turn(recorder: Recorder, client: Client, keys: Sequence[bytes], now: int | 
 
 
 def _claim(chance: random.Random, key: bytes, *, state: bool, exact: bool) -> Claim:
-    lease = SECOND if exact else LEASE
+    lease = SECOND if exact else SHORT_LEASE
     remember = chance.choice((10 * DAY, 10 * DAY, 2 * SECOND)) if exact else 10 * DAY
     digest = chance.choice((b"", b"one", b"two"))
     if state:

@@ -19,26 +19,26 @@ from eventonce.types import Action, Settlement
 WORKERS: Final = 8
 TICKS: Final = 100
 """The length of a race: two workers must meet inside a call, on a busy machine too."""
-FEW: Final = 40
+FEWEST_CALLS: Final = 40
 """The least calls of each worker, if a call takes longer than a tick."""
-TOGETHER: Final = 12
+KEYS_PER_TICK: Final = 12
 """Keys that all workers claim at the same tick."""
-LEASE: Final = 1
+TICK_LEASE: Final = 1
 """The lease in milliseconds, one tick: a run that is not settled by the next tick is taken over."""
-MANY: Final = 10**6
+MANY_ATTEMPTS: Final = 10**6
 """The attempts of a claim that must not be given up."""
 
 
 def each_key_is_granted_once(factory: StoreFactory, runner: Runner) -> None:
     """All workers claim all keys at the same moment; one gets the run, the others get busy."""
-    log = runner(factory, _claim_all, _tasks(new_keys(TICKS * TOGETHER), EPOCH))
+    log = runner(factory, _claim_all, _tasks(new_keys(TICKS * KEYS_PER_TICK), EPOCH))
     _one_run_a_key(log)
     assert {verdict.kind for _, verdict in log.asked} == {"run", "busy"}
 
 
 def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
     """After the end of a lease, one worker gets the run; the former worker can no longer settle."""
-    keys = new_keys(TICKS * TOGETHER)
+    keys = new_keys(TICKS * KEYS_PER_TICK)
     dead = {key: fact(key) for key in keys}
     later = EPOCH + MINUTE
     with opened(factory) as store:
@@ -57,7 +57,7 @@ def each_key_is_taken_over_once(factory: StoreFactory, runner: Runner) -> None:
 def a_sweep_beside_the_work_drops_nothing_that_lives(factory: StoreFactory, runner: Runner) -> None:
     """An expired key is claimed while it is swept: the new run must not be deleted with the old
     record."""
-    keys = new_keys(TICKS * TOGETHER)
+    keys = new_keys(TICKS * KEYS_PER_TICK)
     claims = [fact(key, remember=SECOND) for key in keys]
     later = EPOCH + SECOND
     with opened(factory) as store:
@@ -127,7 +127,7 @@ def _moments() -> Iterator[int]:
     end = None
     for calls, tick in enumerate(ticks()):
         end = tick + TICKS if end is None else end
-        if calls >= FEW and tick >= end:
+        if calls >= FEWEST_CALLS and tick >= end:
             return
         yield tick
 
@@ -149,7 +149,7 @@ def _claim_or_sweep(store: Store, task: Task) -> Iterator[Log]:
         yield from _claim_all(store, task)
     else:
         for _ in _moments():
-            admin_of(store).sweep(2 * TOGETHER, now=task.now)
+            admin_of(store).sweep(2 * KEYS_PER_TICK, now=task.now)
 
 
 def _work_on_facts(store: Store, task: Task) -> Iterator[Log]:
@@ -161,7 +161,7 @@ def _work_on_facts(store: Store, task: Task) -> Iterator[Log]:
         # New keys are added, because the old ones are soon done.
         first = tick % TICKS // 2
         keys = chance.sample(task.keys[first : first + 4], 2)
-        claims = [fact(key, lease=LEASE, attempts=MANY) for key in keys]
+        claims = [fact(key, lease=TICK_LEASE, attempts=MANY_ATTEMPTS) for key in keys]
         ending = {it.claim.key: it for it in mine[-3:] if chance.random() < 0.5}
         batch = [_ended(it, chance) for it in ending.values()]
         if task.seed % 2:
@@ -192,7 +192,7 @@ def _work_on_versions(store: Store, task: Task) -> Iterator[Log]:
         now = task.now + tick
         # A newer version with every tick, with copies and older ones among them.
         claims = [
-            version(key, tick - chance.randrange(6), lease=LEASE)
+            version(key, tick - chance.randrange(6), lease=TICK_LEASE)
             for key in chance.sample(task.keys, 2)
         ]
         verdicts = store.claim(claims, now=now)

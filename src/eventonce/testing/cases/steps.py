@@ -211,7 +211,7 @@ class _Stage:
 FAR: Final = 1_000 * DAY
 """Milliseconds from EPOCH: a larger integer is no instant of a program."""
 
-SPELLED: Final = {EVERY_BYTE: "EVERY_BYTE", EVERY_BYTE * 256: "EVERY_BYTE * 256"}
+BYTES_SPELLED: Final = {EVERY_BYTE: "EVERY_BYTE", EVERY_BYTE * 256: "EVERY_BYTE * 256"}
 
 
 class Story:
@@ -262,7 +262,7 @@ class Story:
             case list():
                 return f"[{', '.join(map(self._code, value))}]"
             case bytes():
-                return SPELLED.get(value) or repr(value.removeprefix(self.prefix))
+                return BYTES_SPELLED.get(value) or repr(value.removeprefix(self.prefix))
             case int() if not isinstance(value, bool):
                 off = value - EPOCH
                 return f"{value:_}" if abs(off) > FAR else f"EPOCH {'-+'[off >= 0]} {abs(off):_}"
