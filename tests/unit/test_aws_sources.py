@@ -199,7 +199,7 @@ def test_cloudwatch_logs_that_cannot_be_unpacked_are_kept(crm: Crm, data: str) -
 
 
 def test_a_few_bytes_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "LARGEST", 1000)
+    monkeypatch.setattr(carriers, "MAX_CARRIER", 1000)
     with pytest.raises(EnvelopeError, match="more than 1000 bytes"):
         read({"awslogs": {"data": b64encode(compress(b" " * 10_000)).decode()}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventonce.envelope.topics import LONGEST, template
+from eventonce.envelope.topics import LONGEST_TOPIC, template
 
 USER = "9ed7d9f6-0c59-4360-ac54-40dd35eb9c2f"
 
@@ -45,4 +45,4 @@ def test_ids_become_id_and_words_stay(topic: str, expected: str) -> None:
 
 
 def test_what_is_too_long_for_a_topic_stays_as_it_is() -> None:
-    assert template("4711." * LONGEST) == "4711." * LONGEST
+    assert template("4711." * LONGEST_TOPIC) == "4711." * LONGEST_TOPIC

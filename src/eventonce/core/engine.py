@@ -33,7 +33,7 @@ from eventonce.types import Claim, Letter, Outcome, SettleResult, Verdict
 
 T = TypeVar("T")
 
-PASSING: Final = (StoreUnavailable, SourceUnavailable)
+PASSING_ERRORS: Final = (StoreUnavailable, SourceUnavailable)
 """The errors of a place of dead letters that is away for a while."""
 
 
@@ -279,7 +279,7 @@ class Batch:
         lost = yield from _kept(letters)
         if lost is not None:
             for run in lettered:
-                run.letter_away = isinstance(lost, PASSING)
+                run.letter_away = isinstance(lost, PASSING_ERRORS)
                 why = f"{run.outcome.reason}; and its dead letter could not be kept: {lost}"
                 run.outcome = again(run, "failed", why, now + backoff(1), lost)
 

@@ -30,7 +30,7 @@ MAX_RESULT: Final = 65_536
 LONGEST_BACKOFF: Final = 900_000
 """A quarter of an hour, the longest an SQS message timer can wait."""
 
-REPORTED: Final = frozenset[str](("run", "dead", "conflict"))
+REPORTED_VERDICTS: Final = frozenset[str](("run", "dead", "conflict"))
 """The verdicts on which a replay would run or be kept, if it were not only reported."""
 
 
@@ -58,7 +58,7 @@ def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
     why = reason(run.claim, verdict)
     if verdict.kind == "run":
         why = run.plan.forgotten or why
-    if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED:
+    if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED_VERDICTS:
         return _made(run, "ignored", f"replay, reported only: {why}")
     if verdict.kind == "run":
         return _made(run, "dead", why)

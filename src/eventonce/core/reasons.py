@@ -103,7 +103,7 @@ def forgotten(event: Event, claim: Claim, now: int) -> str:
     if not known:
         return f"{REPLAY} of an event that has no time: {_UNKNOWN}"
     happened = min(known)
-    if happened > now + AHEAD:
+    if happened > now + CLOCK_AHEAD:
         return f"{REPLAY} of an event whose time has not come yet: {_UNKNOWN}"
     if now - happened < claim.remember:
         return ""
@@ -112,7 +112,7 @@ def forgotten(event: Event, claim: Claim, now: int) -> str:
     return f"{REPLAY} from {when}, longer ago than the {span} that are remembered: {_UNKNOWN}"
 
 
-AHEAD: Final = 300_000
+CLOCK_AHEAD: Final = 300_000
 """Milliseconds that a sender's clock may be ahead of ours: the times of a clock that is further
 ahead cannot be used."""
 

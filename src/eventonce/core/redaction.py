@@ -12,7 +12,7 @@ import msgspec
 
 from eventonce import envelope
 from eventonce.envelope.captured import Arrived, bytes_of
-from eventonce.envelope.jsontext import STRING, fields_or_none, string
+from eventonce.envelope.jsontext import JSON_STRING, fields_or_none, string
 from eventonce.envelope.reader import MAX_LAYERS
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
@@ -22,7 +22,7 @@ from eventonce.types import Event
 
 REDACTED: Final = "[redacted]"
 
-SHORTEST: Final = 3
+SHORTEST_VALUE: Final = 3
 """The fewest characters of a value that is looked for in a reason: any text has shorter ones."""
 
 MOST_LISTS: Final = 8
@@ -230,13 +230,13 @@ def _values(value: bytes, steps: Steps) -> Iterator[str]:
             if text is not None:
                 waiting.append((text, steps))
             if not steps and value not in _NO_VALUES:
-                yield from (it for it in _written(value) if len(it) >= SHORTEST)
+                yield from (it for it in _written(value) if len(it) >= SHORTEST_VALUE)
 
 
 def _is_content(name: str) -> bool:
     """Whether the name of a field within a redacted object may be a value itself, such as a number
     or a person's name. An identifier, such as `firstName`, is none, and a reason may need it."""
-    return len(name) >= SHORTEST and not (name.isascii() and name.isidentifier())
+    return len(name) >= SHORTEST_VALUE and not (name.isascii() and name.isidentifier())
 
 
 def _written(value: bytes) -> set[str]:
@@ -291,7 +291,7 @@ def _replaced(value: bytes, old: bytes, new: bytes, layers: int = MAX_LAYERS) ->
         edited = text if text is None else _replaced(text, old, new, layers - 1)
         return found[0] if edited is None or edited == text else _encode(edited.decode())
 
-    edited = STRING.sub(inside, value)
+    edited = JSON_STRING.sub(inside, value)
     return value if edited == value else _as_read(edited)
 
 

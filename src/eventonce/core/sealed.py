@@ -12,7 +12,7 @@ from eventonce.types import Letter
 MARK: Final = b"\0eo1"
 """The beginning of sealed bytes, and the version of their form. No JSON begins like this."""
 
-SEALED: Final = "sealed with the key "
+SEALED_REASON: Final = "sealed with the key "
 """The beginning of the reason of a sealed dead letter, for readers who have no key."""
 
 
@@ -29,4 +29,4 @@ def key_of(content: bytes) -> str:
 def key_of_letter(letter: Letter) -> str:
     """Return the same for a dead letter. Anybody may send an event that looks sealed; its dead
     letter has another reason."""
-    return key_of(letter.event) if letter.reason.startswith(SEALED) else ""
+    return key_of(letter.event) if letter.reason.startswith(SEALED_REASON) else ""

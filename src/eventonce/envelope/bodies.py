@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import force_setattr, replace
 
 from eventonce.envelope import jsontext, tracing
-from eventonce.envelope.forms import BINARY, headed, structured
+from eventonce.envelope.forms import BINARY_HEADER, headed, structured
 from eventonce.envelope.headers import kept_headers
 from eventonce.envelope.reader import (
     MAX_BYTES,
@@ -89,7 +89,7 @@ def _found(
 ) -> list[Event | bytes]:
     kept = kept_headers(headers, keep)
     media = media_type(headers.get("content-type", ""))
-    if BINARY in headers:
+    if BINARY_HEADER in headers:
         if is_binary(headers):
             return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
     elif len(raw) <= max_bytes and media not in JSON_LINES:
@@ -110,7 +110,7 @@ def _found(
 
 def is_binary(headers: Mapping[str, str]) -> bool:
     """Whether the headers are the attributes of a CloudEvent, whose data is the body."""
-    return BINARY in headers and not media_type(headers.get("content-type", "")).startswith(
+    return BINARY_HEADER in headers and not media_type(headers.get("content-type", "")).startswith(
         STRUCTURED
     )
 
@@ -181,7 +181,7 @@ def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) 
 def _read(
     part: bytes, headers: Mapping[str, str], max_bytes: int, number: int | None = None
 ) -> Event | bytes:
-    if len(part) <= max_bytes and BINARY not in headers:
+    if len(part) <= max_bytes and BINARY_HEADER not in headers:
         event = classic(part, headers, number)
         if event is not None:
             return event

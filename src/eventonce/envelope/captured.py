@@ -15,14 +15,14 @@ from eventonce.envelope.reader import NoEvent, kept
 from eventonce.errors import EnvelopeError
 from eventonce.types import Event
 
-OWN: Final = b'{"eventonce":'
+OWN_LINE: Final = b'{"eventonce":'
 """The beginning of a line that eventonce wrote."""
 _MARK: Final = b'"eventonce"'
 """A mark in lines that another tool has rewritten, with spaces or with the fields in another
 order."""
 _BEFORE: Final = b"\xef\xbb\xbf \t\r\n"
 
-_NOTHING: Final = msgspec.Raw(b"")
+_NO_EVENT: Final = msgspec.Raw(b"")
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -37,7 +37,7 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     channel: str = ""
     receives: int = 0
     """The number of deliveries of the message by its queue; 0 if the channel does not count."""
-    event: msgspec.Raw = _NOTHING
+    event: msgspec.Raw = _NO_EVENT
     event_base64: str = ""
     """Bytes that are no text, in place of the event."""
 
@@ -67,7 +67,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def own_line(raw: bytes) -> Line | None:
     """Return the line in these bytes; None if they have another form."""
-    if not raw.startswith(OWN) and _MARK not in raw:
+    if not raw.startswith(OWN_LINE) and _MARK not in raw:
         return None
     try:
         line = _decode(raw.lstrip(_BEFORE))
@@ -81,7 +81,7 @@ def written_line(raw: bytes) -> bytes | None:
     line = own_line(raw)
     if line is None or not line.tells:
         return None
-    if raw.startswith(OWN) and b"\n" not in raw and b"\r" not in raw:
+    if raw.startswith(OWN_LINE) and b"\n" not in raw and b"\r" not in raw:
         return raw
     line.event = msgspec.Raw(bytes(line.event).translate(_LINE_BREAKS))
     return _encode(line)

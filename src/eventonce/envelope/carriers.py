@@ -25,7 +25,7 @@ SUPPORTED: Final = (
     "and HTTP through API Gateway, Function URLs, load balancers and VPC Lattice"
 )
 
-LARGEST: Final = 64 << 20
+MAX_CARRIER: Final = 64 << 20
 """The most bytes of a carrier after decompression: ten times the limit of an invocation, so that no
 sender can fill the memory with a few kilobytes."""
 
@@ -386,11 +386,11 @@ def unpacked(text: str, place: str) -> bytes:
         if not data.startswith(b"\x1f\x8b"):
             return data
         decompress = decompressobj(16 + MAX_WBITS)
-        whole = decompress.decompress(data, LARGEST)
+        whole = decompress.decompress(data, MAX_CARRIER)
     except (ValueError, error) as fault:
         raise EnvelopeError(f"cannot be unpacked: {fault}", place=place) from None
     if not decompress.eof:
-        why = f"more than {LARGEST} bytes" if len(whole) >= LARGEST else "it is cut off"
+        why = f"more than {MAX_CARRIER} bytes" if len(whole) >= MAX_CARRIER else "it is cut off"
         raise EnvelopeError(f"cannot be unpacked: {why}", place=place)
     return whole
 

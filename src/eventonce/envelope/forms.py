@@ -18,7 +18,7 @@ from eventonce.envelope.tracing import W3C
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Event
 
-BINARY: Final = "ce-type"
+BINARY_HEADER: Final = "ce-type"
 """The header that every CloudEvent in binary mode has: then the body is the data of one event, and
 the headers are its attributes."""
 
@@ -77,7 +77,7 @@ def _data(raw: bytes, media: str) -> dict[str, object]:
 def headed(event: Event, headers: Mapping[str, str]) -> Event:
     """Return the event with the headers of its request. For a CloudEvent in binary mode they are
     its attributes, unless an envelope around its data has the same ones."""
-    if BINARY not in headers:
+    if BINARY_HEADER not in headers:
         return msgspec.structs.replace(event, headers=headers)
     from urllib.parse import unquote  # noqa: PLC0415  slow to import, and few events need it
 

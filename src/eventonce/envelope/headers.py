@@ -59,7 +59,7 @@ apart. None of these headers is a credential."""
 ATTRIBUTE: Final = "ce-"
 """The beginning of a header that is an attribute of a CloudEvent."""
 
-NEVER: Final = frozenset(("authorization", "cookie", "proxy-authorization"))
+NEVER_KEPT: Final = frozenset(("authorization", "cookie", "proxy-authorization"))
 """Credentials by definition: no rule and no option keeps them."""
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -72,7 +72,7 @@ def kept_headers(
     return {
         name: value
         for name, value in headers.items()
-        if name in KEPT or name.startswith(ATTRIBUTE) or (name in more and name not in NEVER)
+        if name in KEPT or name.startswith(ATTRIBUTE) or (name in more and name not in NEVER_KEPT)
     } or NO_HEADERS
 
 
@@ -81,7 +81,7 @@ def header_names(names: Iterable[str]) -> frozenset[str]:
     for name in names:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"keep_headers: {name!r} is not a valid header name")
-        if name.lower() in NEVER:
+        if name.lower() in NEVER_KEPT:
             raise ConfigError(
                 f"keep_headers: {name!r} holds credentials, which no event may keep: remove it"
             )

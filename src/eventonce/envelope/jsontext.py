@@ -17,13 +17,13 @@ from eventonce.errors import EnvelopeError
 MAX_DEPTH: Final = 768
 """The most levels of nesting: far more than real events have, and within Python's stack of 1000."""
 
-SHALLOW: Final = 2 * MAX_DEPTH
+SHALLOW_BYTES: Final = 2 * MAX_DEPTH
 """Bytes of JSON that cannot be nested too deep, because a level takes two bytes."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """The mark that Windows writes before UTF-8; it is no part of the JSON."""
 
-STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+JSON_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 """A string of JSON, as it is written."""
 
 _LEVELS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
@@ -130,13 +130,13 @@ def is_text(raw: bytes) -> bool:
 def is_shallow(raw: bytes) -> bool:
     """Whether this JSON is nested no deeper than the limit, so that recursion cannot fail."""
     size = len(raw)
-    if size <= SHALLOW:
+    if size <= SHALLOW_BYTES:
         return True
     # There are no more levels than opening brackets, and a level of objects takes five bytes.
     lists = _count(raw, b"[")
     if lists + size // 5 <= MAX_DEPTH or lists + _count(raw, b"{") <= MAX_DEPTH:
         return True
-    steps = STRING.sub(b"", raw).translate(_STEPS, _NO_STEPS)
+    steps = JSON_STRING.sub(b"", raw).translate(_STEPS, _NO_STEPS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) <= MAX_DEPTH
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from eventonce.envelope import carriers, forms, jsontext
 from eventonce.envelope.carriers import Fields, Wrapped
-from eventonce.envelope.jsontext import SHALLOW, within
+from eventonce.envelope.jsontext import SHALLOW_BYTES, within
 from eventonce.errors import EnvelopeError
 from eventonce.types import NO_HEADERS, Elements, Event, organisation
 
@@ -90,7 +90,7 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
             envelope.type
             and _first(envelope.detail) == _BRACE
             and (source.isascii() or jsontext.is_text(source))
-            and (len(source) <= SHALLOW or jsontext.is_shallow(source))
+            and (len(source) <= SHALLOW_BYTES or jsontext.is_shallow(source))
         ):
             return Event(
                 source,
@@ -128,7 +128,9 @@ def classics(
         if not envelope.type or _first(detail) != _BRACE:
             return None
         # Around the detail is one level more.
-        if memoryview(detail).nbytes > SHALLOW - 2 and not jsontext.is_shallow(b"[%b]" % detail):
+        if memoryview(detail).nbytes > SHALLOW_BYTES - 2 and not jsontext.is_shallow(
+            b"[%b]" % detail
+        ):
             return None
         found.append(
             Event(

@@ -137,13 +137,13 @@ _CONCRETE: Final = re.compile(
 """A word of an unknown topic that is an id: a UUID, a long hexadecimal word, a number."""
 
 
-LONGEST: Final = 512
+LONGEST_TOPIC: Final = 512
 """The most characters of a topic; a longer text is not cached. EventBridge allows a type 128."""
 
 
 def template(topic: str) -> str:
     """Return the topic with `{id}` for its ids: by the list if known, else by the form of ids."""
-    return _template(topic) if len(topic) <= LONGEST else topic
+    return _template(topic) if len(topic) <= LONGEST_TOPIC else topic
 
 
 @lru_cache(maxsize=4096)

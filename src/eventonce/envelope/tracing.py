@@ -14,7 +14,7 @@ from eventonce.types import NO_HEADERS
 W3C: Final = ("traceparent", "tracestate")
 """The names as headers of a request, and as attributes of a message or a CloudEvent."""
 
-XRAY: Final = "x-amzn-trace-id"
+XRAY_HEADER: Final = "x-amzn-trace-id"
 """The header of AWS X-Ray; of a queue's message it is the system attribute `AWSTraceHeader`."""
 
 XRAY_ATTRIBUTE: Final = "AWSTraceHeader"
@@ -25,8 +25,8 @@ _VALUES: Final = ("stringValue", "StringValue", "Value")
 
 def of_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return the context of a request; header names are in lower case."""
-    if W3C[0] in headers or XRAY in headers:
-        return {name: headers[name] for name in (*W3C, XRAY) if name in headers}
+    if W3C[0] in headers or XRAY_HEADER in headers:
+        return {name: headers[name] for name in (*W3C, XRAY_HEADER) if name in headers}
     return NO_HEADERS
 
 
@@ -45,5 +45,5 @@ def of_message(fields: Mapping[str, Any]) -> Mapping[str, str]:
             found[name] = "".join(string(attribute.get(value)) for value in _VALUES)
     system = members(known)
     if XRAY_ATTRIBUTE in system:
-        found[XRAY] = string(system[XRAY_ATTRIBUTE])
+        found[XRAY_HEADER] = string(system[XRAY_ATTRIBUTE])
     return found or NO_HEADERS

@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagate import extract
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from eventonce.envelope.tracing import XRAY
+from eventonce.envelope.tracing import XRAY_HEADER
 
 INVOCATION: Final = "_X_AMZN_TRACE_ID"
 """The variable that has the trace context of a Lambda invocation."""
@@ -36,7 +36,7 @@ def caller_of(carried: Mapping[str, str]) -> Caller | None:
     """Return the sender of an event by its trace headers; None if they name no span."""
     found = extract(carried, Context())
     span = trace.get_current_span(found).get_span_context()
-    return Caller(span, found) if span.is_valid else xray(carried.get(XRAY, ""))
+    return Caller(span, found) if span.is_valid else xray(carried.get(XRAY_HEADER, ""))
 
 
 def ambient() -> Context | None:

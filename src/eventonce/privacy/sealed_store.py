@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from eventonce.core.ledger import Record
 from eventonce.core.ports import LetterSink, StoreAdmin, Transaction
-from eventonce.core.sealed import SEALED, key_of, key_of_letter
+from eventonce.core.sealed import SEALED_REASON, key_of, key_of_letter
 from eventonce.core.status import Status
 from eventonce.errors import EventonceError
 from eventonce.log import log
@@ -56,7 +56,7 @@ def sealed_letter(letter: Letter, sealer: Sealer) -> Letter:
         return letter
     fields = {name: getattr(letter, name) for name in _Content.__struct_fields__}
     event = sealer.seal(msgspec.msgpack.encode(_Content(**fields)), _letter(letter.id))
-    return replace(letter, event=event, reason=f"{SEALED}{key_of(event)!r}")
+    return replace(letter, event=event, reason=f"{SEALED_REASON}{key_of(event)!r}")
 
 
 def opened_letter(letter: Letter, sealer: Sealer) -> Letter:
@@ -70,7 +70,7 @@ def opened_letter(letter: Letter, sealer: Sealer) -> Letter:
         return replace(letter, reason=f"{letter.reason}{NOT_OPENED}{error}")
     opened = Letter(letter.id, **msgspec.structs.asdict(content))
     # Text that was added to the reason after sealing, such as that no queue took the dead letter.
-    added = letter.reason.removeprefix(f"{SEALED}{key_of(letter.event)!r}")
+    added = letter.reason.removeprefix(f"{SEALED_REASON}{key_of(letter.event)!r}")
     return replace(opened, reason=opened.reason + added) if added else opened
 
 

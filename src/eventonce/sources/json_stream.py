@@ -16,7 +16,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from eventonce.envelope import jsontext, parts
-from eventonce.envelope.captured import OWN
+from eventonce.envelope.captured import OWN_LINE
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
@@ -101,7 +101,7 @@ class Long:
 def inside(event: bytes) -> list[bytes]:
     """Return the events of a list or a batch; none if it is itself an event."""
     # A line of a capture or a dead letter is one event; its beginning shows that without parsing.
-    if event.startswith(OWN):
+    if event.startswith(OWN_LINE):
         return []
     found = parts(event)
     if found == [event]:

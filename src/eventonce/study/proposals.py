@@ -122,7 +122,9 @@ under another transport id.
         return "\n".join([*evidence, *rule])
     notes = []
     if proposal.under_new_ids < COPIES_NEEDED:
-        notes.append(f"# Not enough yet: {COPIES_NEEDED} copies under another transport id are needed.")
+        notes.append(
+            f"# Not enough yet: {COPIES_NEEDED} copies under another transport id are needed."
+        )
     if proposal.wrong:
         notes.append("# Not proved: no drop may differ outside of what a publication writes.")
     return "\n".join([*notes, *evidence, *(f"# {line}" for line in rule)])
