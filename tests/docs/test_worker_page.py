@@ -14,7 +14,7 @@ from typing import Any
 
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.config import WorkerTable
-from eventonce.infra.iam import RECEIVE
+from eventonce.infra.iam import QUEUE_RIGHTS
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.helpers import PATIENCE
 from tests.servers import free_port
@@ -89,7 +89,7 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 def test_the_rights_named_are_those_of_the_policy() -> None:
     ((*rows,),) = sections("worker.md")["Rights"].tables()
-    assert {row[0].strip("`") for row in rows} == {f"sqs:{action}" for action in RECEIVE}
+    assert {row[0].strip("`") for row in rows} == {f"sqs:{action}" for action in QUEUE_RIGHTS}
 
 
 def test_the_settings_shown_are_toml_and_links_lead_somewhere() -> None:

@@ -21,7 +21,7 @@ import pytest
 from eventonce.clock import wall_clock
 from eventonce.doctor import look, storage
 from eventonce.infra import iam
-from eventonce.infra.iam import RECEIVE, STORE
+from eventonce.infra.iam import QUEUE_RIGHTS, STORE_RIGHTS
 from eventonce.infra.stack import deploy
 from eventonce.infra.topology import Infra, Topology, topology_of
 from eventonce.stores import open_schema
@@ -648,7 +648,7 @@ def test_the_rights_of_a_worker_are_those_of_the_caller(
     denied = [what for what, _ in doctor.faults("--queue", "by-hand") if "may not" in what]
     queue = f"arn:aws:sqs:{REGION}:000000000000:by-hand"
     assert f"{user} may not sqs:ReceiveMessage on {queue}" in denied
-    assert len(denied) == len(RECEIVE) + len(STORE)
+    assert len(denied) == len(QUEUE_RIGHTS) + len(STORE_RIGHTS)
 
 
 def test_without_credentials_the_rest_is_checked(

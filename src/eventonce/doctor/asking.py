@@ -13,12 +13,12 @@ from eventonce.errors import EventonceError
 READ_TIMEOUT: Final = 20.0  # seconds
 REQUEST_ATTEMPTS: Final = 3
 
-UNUSABLE: Final = frozenset[errors.Kind](
+UNUSABLE_KINDS: Final = frozenset[errors.Kind](
     ("expired", "misconfigured", "no_credentials", "not_renewed", "unknown_caller")
 )
 """The kinds of errors after which no other request would be answered either."""
 
-TOKENS: Final = {
+PAGE_TOKENS: Final = {
     "events": ("NextToken", "NextToken"),
     "lambda": ("Marker", "NextMarker"),
     "sns": ("NextToken", "NextToken"),
@@ -82,7 +82,7 @@ class Asked:
         self, area: str, service: str, operation: str, field: str, what: str, **asked: Any
     ) -> list[Any]:
         """Return the entries of this field on all pages."""
-        theirs, ours = TOKENS[service]
+        theirs, ours = PAGE_TOKENS[service]
         found: list[Any] = []
         while True:
             answer = self.ask(area, service, operation, what, **asked)
@@ -117,10 +117,10 @@ class Asked:
         said = errors.text(kind, code, message, name=type(error).__name__, noun=what)
         if kind == "absent":
             self.missing(area, what)
-        elif kind in UNUSABLE and not self.unusable:
+        elif kind in UNUSABLE_KINDS and not self.unusable:
             self.unusable = True
             self.unseen.append((area, Finding(f"AWS does not answer: {what}", said)))
-        elif kind in UNUSABLE:
+        elif kind in UNUSABLE_KINDS:
             self.unchecked(area, f"{what} ({action}): AWS does not answer")
         else:
             self.unchecked(area, f"{what} ({action}): {said}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from eventonce import envelope
 from eventonce.core.ports import Finding
 from eventonce.doctor.facts import (
-    RETRIES,
+    DEFAULT_RETRIES,
     RETRY_AGE,
     BusTarget,
     Facts,
@@ -19,15 +19,15 @@ from eventonce.doctor.facts import (
     QueueFacts,
     judged,
 )
-from eventonce.doctor.patterns import TYPE, Pattern, overlap, shared_type
+from eventonce.doctor.patterns import TYPE_FIELD, Pattern, overlap, shared_type
 from eventonce.doctor.policies import may_send
 from eventonce.errors import EnvelopeError
-from eventonce.infra.topology import PARTNER, absent_partner, partner_remedy
+from eventonce.infra.topology import PARTNER_PREFIX, absent_partner, partner_remedy
 
 AWS_KEY: Final = "alias/aws/sqs"
 """The key that AWS manages for SQS, whose policy nobody can change."""
 
-TRIAL: Final = {
+TRIAL_EVENT: Final = {
     "id": "7bf73129-1428-4cd3-a780-95db273d1602",
     "source": "eventonce.doctor",
     "detail-type": "a trial of eventonce doctor",
@@ -37,8 +37,8 @@ TRIAL: Final = {
 """An event to test the input transformers with: it has all fields that a key may need."""
 
 PREDEFINED: Final = {
-    "aws.events.event": {name: value for name, value in TRIAL.items() if name != "detail"},
-    "aws.events.event.json": TRIAL,
+    "aws.events.event": {name: value for name, value in TRIAL_EVENT.items() if name != "detail"},
+    "aws.events.event.json": TRIAL_EVENT,
 }
 """The predefined variables of an input transformer that hold parts of the event. The others, such
 as `aws.events.rule-name`, hold nothing of the event."""
@@ -57,10 +57,10 @@ def retried(facts: Facts, _: FileFacts) -> Iterator[Finding]:
                 f"or delete it: no event comes by it",
             )
         yield judged(
-            one.age >= RETRY_AGE and one.retries >= RETRIES,
+            one.age >= RETRY_AGE and one.retries >= DEFAULT_RETRIES,
             f"the {one} tries {one.retries} times within {one.age} s",
-            f"remove the target's RetryPolicy, or set it to {RETRIES} times and {RETRY_AGE} s: an "
-            f"event is given up sooner than EventBridge can do",
+            f"remove the target's RetryPolicy, or set it to {DEFAULT_RETRIES} times and "
+            f"{RETRY_AGE} s: an event is given up sooner than EventBridge can do",
         )
         yield judged(
             one.dead != "",
@@ -162,7 +162,7 @@ def matching(facts: Facts, file: FileFacts) -> Iterator[Finding]:
             yield Finding(
                 f"the {one} matches no event of {partner}", partner_remedy(one.bus, partner)
             )
-        types: list[Pattern] = [{TYPE: [{"wildcard": glob}]} for glob in file.taken]
+        types: list[Pattern] = [{TYPE_FIELD: [{"wildcard": glob}]} for glob in file.taken]
         if types and not one.reshaped and not any(overlap(one.pattern, it) for it in types):
             yield Finding(
                 f"the {one} brings only events that no sink takes",
@@ -212,7 +212,7 @@ def overlapping(facts: Facts, _: FileFacts) -> Iterator[Finding]:
 def _patterns(one: BusTarget) -> Iterator[Pattern]:
     """Yield the pattern, and for a partner's bus the source that every event there has."""
     yield one.pattern
-    if one.bus.startswith(PARTNER):
+    if one.bus.startswith(PARTNER_PREFIX):
         yield {"source": [{"prefix": one.bus}]}
 
 
@@ -224,8 +224,8 @@ def _dropped(one: BusTarget) -> str:
     except EnvelopeError:
         return "id"
     # The detail-type is the attribute `type` of an event.
-    read = {name: getattr(found, name.removeprefix("detail-")) for name in TRIAL}
-    return ", ".join(name for name, value in TRIAL.items() if read[name] != value)
+    read = {name: getattr(found, name.removeprefix("detail-")) for name in TRIAL_EVENT}
+    return ", ".join(name for name, value in TRIAL_EVENT.items() if read[name] != value)
 
 
 def _transformed(one: BusTarget) -> str:
@@ -235,7 +235,7 @@ def _transformed(one: BusTarget) -> str:
     def value(name: str) -> Any:
         if name not in one.paths:
             return PREDEFINED.get(name)
-        found: Any = TRIAL
+        found: Any = TRIAL_EVENT
         for field in one.paths[name].split(".")[1:]:
             found = found.get(field) if isinstance(found, dict) else None
         return found

@@ -24,14 +24,14 @@ from eventonce.infra.topology import VISIBILITY_TIMEOUTS
 from eventonce.rules import Rule
 from eventonce.rules.instants import duration_text
 
-SKEW: Final = 5_000
+CLOCK_SKEW: Final = 5_000
 """The most milliseconds that a clock may be off: AWS gives its time in seconds."""
 
 RETRY_PAUSE: Final = 60
 """Seconds after which Lambda first retries an asynchronous invocation."""
 RECEIVES: Final = 100
 """The maxReceiveCount that `infra apply` sets: the consumer counts attempts, not SQS."""
-KEPT: Final = 14 * 86_400
+RETENTION: Final = 14 * 86_400
 """The longest retention of a queue, in seconds."""
 
 LONGEST_OUTAGE: Final = 4 * 86_400
@@ -47,13 +47,13 @@ GENESYS: Final = ("v2.", "aws.partner/genesys", "genesys.", "genesys:")
 STRIPE: Final = ("aws.partner/stripe", "stripe")
 """The same beginnings for Stripe."""
 
-LATE: Final = 7_200_000
+DELETION_DELAY: Final = 7_200_000
 """Milliseconds for which a decision or a dead letter may be kept too long: consumers delete old
 ones once a minute or an hour, and `sweep` runs about every hour."""
-SLACK: Final = 0.1
+HISTORY_SLACK: Final = 0.1
 """The part of `most` by which a history may be larger: old decisions are deleted at intervals."""
 
-HORIZONS: Final = {GENESYS: 4 * 86_400, STRIPE: 3 * 86_400}
+RESENDING: Final = {GENESYS: 4 * 86_400, STRIPE: 3 * 86_400}
 """The most seconds after which a source sends an event again; for other sources the time is shorter
 than EventBridge's own, or not known."""
 
@@ -81,7 +81,7 @@ def ahead_of(theirs: int, before: int, after: int) -> int:
 
 def clock_finding(other: str, ahead: int) -> Finding:
     """Return the finding for a clock of this machine that is so many milliseconds ahead."""
-    if abs(ahead) <= SKEW:
+    if abs(ahead) <= CLOCK_SKEW:
         return Finding(f"this machine's clock agrees with that of {other}")
     off = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
     return Finding(
@@ -124,9 +124,9 @@ def _bounded(one: HistoryFacts) -> Iterator[Finding]:
         "run eventonce sweep every hour, or let `run` and `serve` have the right to delete: "
         "nothing drops what is too old or too much now"
     )
-    old = one.age > one.keep + LATE
+    old = one.age > one.keep + DELETION_DELAY
     yield judged(not old, f"{'a' if old else 'no'} decision is older than {keep} (keep)", sweep)
-    large = one.span > one.most * (1 + SLACK)
+    large = one.span > one.most * (1 + HISTORY_SLACK)
     said = f"more decisions than {one.most:,} (most)"
     yield judged(not large, f"it has {'' if large else 'no '}{said}", sweep)
 
@@ -183,9 +183,9 @@ def kept(facts: Facts, _: FileFacts) -> Iterator[Finding]:
     for one in (facts.dead, facts.letters):
         if one is not None:
             yield judged(
-                one.retention >= KEPT,
+                one.retention >= RETENTION,
                 f"the queue {one.name} keeps dead letters for {_days(one.retention)}",
-                f"set its MessageRetentionPeriod to {KEPT}, the most that SQS offers: its "
+                f"set its MessageRetentionPeriod to {RETENTION}, the most that SQS offers: its "
                 f"messages are deleted then, and their time in the first queue counts",
             )
 
@@ -464,7 +464,7 @@ def _outlasting(file: FileFacts) -> Rule | None:
 
 def _horizon(rule: Rule) -> int:
     names = (rule.name, *rule.match.type, *rule.match.source)
-    known = (late for those, late in HORIZONS.items() if any(it.startswith(those) for it in names))
+    known = (late for those, late in RESENDING.items() if any(it.startswith(those) for it in names))
     return max(known, default=0)
 
 

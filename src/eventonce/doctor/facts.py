@@ -13,7 +13,7 @@ from eventonce.core.ports import Finding
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
 
-RETRIES: Final = 185
+DEFAULT_RETRIES: Final = 185
 """The default number of EventBridge's retries for a target."""
 RETRY_AGE: Final = 86_400
 """The default seconds for which EventBridge retries."""
@@ -75,7 +75,7 @@ class BusTarget(msgspec.Struct, frozen=True):
     """The ARN of the queue or the function, or of a topic to which one of them subscribes."""
     pattern: dict[str, Any] = {}
     enabled: bool = True
-    retries: int = RETRIES
+    retries: int = DEFAULT_RETRIES
     age: int = RETRY_AGE
     dead: str = ""
     """The ARN of the queue for events that could not be delivered; empty without one."""

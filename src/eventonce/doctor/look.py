@@ -16,8 +16,8 @@ from eventonce.clock import wall_clock
 from eventonce.doctor.asking import Answer, Asked
 from eventonce.doctor.checks import ahead_of
 from eventonce.doctor.facts import (
+    DEFAULT_RETRIES,
     INVOKE_AGE,
-    RETRIES,
     RETRY_AGE,
     AsyncFacts,
     BusTarget,
@@ -32,7 +32,7 @@ from eventonce.infra import iam
 from eventonce.infra.targets import DEFAULT_BUS, Place
 from eventonce.infra.topology import Topology, absent_partner
 
-ON: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
+DELIVERING_STATES: Final = frozenset(("Enabled", "Enabling", "Creating", "Updating"))
 """The states of an event source mapping that delivers messages, or soon will."""
 
 
@@ -203,7 +203,7 @@ def _mappings(asked: Asked, arn: str) -> list[SourceMapping]:
         SourceMapping(
             it["UUID"],
             _function_name(it["FunctionArn"]),
-            it.get("State", "Enabled") in ON,
+            it.get("State", "Enabled") in DELIVERING_STATES,
             "ReportBatchItemFailures" in (it.get("FunctionResponseTypes") or ()),
             _filters(it),
             "" if it.get("FilterCriteria") else it.get("KMSKeyArn") or "",
@@ -345,7 +345,7 @@ def _target(bus: str, rule: Answer, target: Answer) -> BusTarget:
         target["Arn"],
         msgspec.json.decode(rule["EventPattern"]),
         rule.get("State", "ENABLED") != "DISABLED",
-        retry.get("MaximumRetryAttempts", RETRIES),
+        retry.get("MaximumRetryAttempts", DEFAULT_RETRIES),
         retry.get("MaximumEventAgeInSeconds", RETRY_AGE),
         (target.get("DeadLetterConfig") or {}).get("Arn", ""),
         target.get("Input") or "",

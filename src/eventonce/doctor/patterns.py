@@ -13,7 +13,7 @@ Pattern = dict[str, Any]
 Fields = dict[tuple[str, ...], Sequence[Any]]
 """The matchers of each field, by the field's path."""
 
-TYPE: Final = "detail-type"
+TYPE_FIELD: Final = "detail-type"
 
 
 class UnknownPattern(NamedTuple):
@@ -45,9 +45,9 @@ def covers(wide: Pattern, narrow: Pattern) -> bool:
 def shared_type(one: Pattern, other: Pattern) -> str:
     """Return a known event type that both patterns match; empty if neither names a type, or if no
     known type matches both."""
-    if TYPE not in one and TYPE not in other:
+    if TYPE_FIELD not in one and TYPE_FIELD not in other:
         return ""
-    known = ((it, {TYPE: [it]}) for it in sorted(templates()))
+    known = ((it, {TYPE_FIELD: [it]}) for it in sorted(templates()))
     return next((it for it, only in known if overlap(one, only) and overlap(other, only)), "")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 EVENTBRIDGE: Final = "events.amazonaws.com"
-SEND: Final = "sqs:sendmessage"
+SEND_ACTION: Final = "sqs:sendmessage"
 
 OF_EVERY_SEND: Final = {"aws:securetransport": "true", "aws:principalisawsservice": "true"}
 """The condition keys that have the same value for every message of EventBridge."""
@@ -52,7 +52,7 @@ def _applies(statement: dict[str, Any], queue: str, rule: str) -> bool | None:
     return _all(
         (
             _names_eventbridge(statement),
-            _lists(statement, "Action", SEND),
+            _lists(statement, "Action", SEND_ACTION),
             _lists(statement, "Resource", queue.lower()),
             *_conditions(statement.get("Condition") or {}, rule),
         )

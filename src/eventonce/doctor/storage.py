@@ -17,7 +17,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
 from eventonce.core.ports import Finding, StoreSchema
 from eventonce.core.sealed import key_of_letter
-from eventonce.doctor.checks import LATE, ahead_of, clock_finding
+from eventonce.doctor.checks import DELETION_DELAY, ahead_of, clock_finding
 from eventonce.doctor.facts import HistoryFacts, judged
 from eventonce.errors import EventonceError
 from eventonce.history import History, recorder
@@ -32,14 +32,14 @@ from eventonce.types import Claim, Letter
 PROBE_LEASE: Final = 60_000
 """Milliseconds of the trial's lease; the trial expires then if this process dies."""
 
-CLOCKED: Final = ("redis", "postgres")
+SERVER_CLOCKS: Final = ("redis", "postgres")
 """The extras of stores whose server decides by its own clock. SQLite uses the clock of this
 machine, and the check of a DynamoDB table compares the clocks itself."""
 
 MOST_LETTERS: Final = 1_000
 """The most dead letters that are read, the oldest first: they have the oldest keys."""
 
-MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
+NO_MEMORY: Final = "use a store that outlives the process, such as sqlite:///eventonce.db"
 
 
 def store_findings(
@@ -51,12 +51,12 @@ def store_findings(
     try:
         with closing(open_schema(uri)) as schema:
             if not isinstance(schema, StoreSchema):
-                return [Finding("the store is in memory, and every restart empties it", MEMORY)]
+                return [Finding("the store is in memory, and every restart empties it", NO_MEMORY)]
             found += schema.check()
         # A store with a fault is not written to: the fault already says why that may fail.
         if all(it.fine for it in found):
             found.append(write_finding(uri))
-        if all(it.fine for it in found) and adapter_of(uri).extra in CLOCKED:
+        if all(it.fine for it in found) and adapter_of(uri).extra in SERVER_CLOCKS:
             found.append(_clock(uri))
         if all(it.fine for it in found):
             found += _letters(uri, name, keep, keys)
@@ -145,7 +145,7 @@ def _letters(uri: str, name: str, keep: int | None, keys: Sequence[str]) -> Iter
 
 
 def _age(oldest: Letter | None, name: str, keep: int) -> Finding:
-    late = oldest is not None and oldest.at < wall_clock() - keep - LATE
+    late = oldest is not None and oldest.at < wall_clock() - keep - DELETION_DELAY
     return Finding(
         f"{'a' if late else 'no'} dead letter of {name} is older than {duration_text(keep)}",
         "run eventonce sweep every hour: its consumer gets no events, or has no keep_letters"

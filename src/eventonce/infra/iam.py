@@ -14,15 +14,15 @@ from eventonce.infra.topology import Topology
 Role = Literal["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]
 Statement = dict[str, Any]
 
-STORE: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
+STORE_RIGHTS: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem")
 """The rights for claims, settlements and dead letters. A statement of a PartiQL batch needs the
 right of its own verb, not BatchExecuteStatement. PartiQLDelete is for the extra parts of a large
 dead letter that was kept twice."""
 
-RECEIVE: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
+QUEUE_RIGHTS: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
 """The rights to receive; SQS has no rights for batches: the right for one message is enough."""
 
-POLL: Final = (
+POLL_RIGHTS: Final = (
     "ChangeMessageVisibility",
     "DeleteMessage",
     "GetQueueAttributes",
@@ -31,12 +31,12 @@ POLL: Final = (
 """The rights with which Lambda receives messages for the function; the function itself uses the
 first, for `Retry(after=…)`."""
 
-CAPTURE_ACTIONS: Final = ("DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage")
-SEND: Final = ("GetQueueUrl", "SendMessage")
-PUT: Final = ("DescribeEventBus", "PutEvents")
-LOGS: Final = ("CreateLogStream", "PutLogEvents")
+CAPTURE_RIGHTS: Final = ("DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage")
+SEND_RIGHTS: Final = ("GetQueueUrl", "SendMessage")
+PUT_RIGHTS: Final = ("DescribeEventBus", "PutEvents")
+LOG_RIGHTS: Final = ("CreateLogStream", "PutLogEvents")
 
-STACK: Final = (
+STACK_RIGHTS: Final = (
     "CreateChangeSet",
     "DeleteChangeSet",
     "DeleteStack",
@@ -68,7 +68,7 @@ MADE: Final = {
 resource. Rules, policies, alarms and the dashboard are deleted with the stack, other resources only
 if the first deployment fails."""
 
-LISTS: Final = (
+LIST_RIGHTS: Final = (
     "events:ListEventBuses",
     "events:ListRuleNamesByTarget",
     "iam:SimulatePrincipalPolicy",
@@ -91,23 +91,23 @@ def _statements(role: Role, topology: Topology, place: Place) -> list[Statement]
     match role:
         case "lambda":
             log = place.arn("logs", f"log-group:/aws/lambda/{topology.name}:*")
-            poll = _allow("Poll", "sqs", POLL, place.queue(topology.queue))
-            logs = _allow("Logs", "logs", LOGS, log)
+            poll = _allow("Poll", "sqs", POLL_RIGHTS, place.queue(topology.queue))
+            logs = _allow("Logs", "logs", LOG_RIGHTS, log)
             return [*_shared(topology, place), *_dropping(topology, place), poll, logs]
         case "worker":
-            receive = _allow("Receive", "sqs", RECEIVE, place.queue(topology.queue))
+            receive = _allow("Receive", "sqs", QUEUE_RIGHTS, place.queue(topology.queue))
             return [*_shared(topology, place), *_dropping(topology, place), receive]
         case "operate":
             return [*_shared(topology, place), *_operate(topology, place)]
         case "send":
             return [
-                _allow("Put", "events", PUT, place.bus(topology.bus)),
-                _allow("Send", "sqs", SEND, place.queue(topology.queue)),
+                _allow("Put", "events", PUT_RIGHTS, place.bus(topology.bus)),
+                _allow("Send", "sqs", SEND_RIGHTS, place.queue(topology.queue)),
             ]
         case "capture":
             lines = place.arn("logs", f"log-group:{topology.capture_log_group}:*")
             return [
-                _allow("Receive", "sqs", CAPTURE_ACTIONS, place.queue(topology.capture_queue)),
+                _allow("Receive", "sqs", CAPTURE_RIGHTS, place.queue(topology.capture_queue)),
                 _allow("Read", "logs", ["FilterLogEvents"], lines),
             ]
         case "apply":
@@ -120,15 +120,15 @@ def _shared(topology: Topology, place: Place) -> list[Statement]:
     """Return the rights of every consumer: the store, the queue for dead letters, the sinks."""
     found = []
     if topology.table is not None:
-        found.append(_allow("Store", "dynamodb", STORE, table_arn(topology, place)))
+        found.append(_allow("Store", "dynamodb", STORE_RIGHTS, table_arn(topology, place)))
     if topology.letters is not None:
-        found.append(_allow("Keep", "sqs", SEND, queue_arn(topology.letters, place)))
+        found.append(_allow("Keep", "sqs", SEND_RIGHTS, queue_arn(topology.letters, place)))
     if topology.sends:
         queues = [queue_arn(it, place) for it in topology.sends]
-        found.append(_allow("Send", "sqs", SEND, queues))
+        found.append(_allow("Send", "sqs", SEND_RIGHTS, queues))
     if topology.puts:
         buses = [place.of(it).bus(it.name) for it in topology.puts]
-        found.append(_allow("Put", "events", PUT, buses))
+        found.append(_allow("Put", "events", PUT_RIGHTS, buses))
     return found
 
 
@@ -147,7 +147,7 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
     dead = [place.queue(topology.dead), place.queue(topology.undelivered)]
     if topology.letters is not None:
         dead.append(queue_arn(topology.letters, place))
-    found = [_allow("DeadLetters", "sqs", RECEIVE, dead)]
+    found = [_allow("DeadLetters", "sqs", QUEUE_RIGHTS, dead)]
     if topology.table is not None:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
@@ -168,7 +168,7 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
         "GetFunctionEventInvokeConfig",
     )
     found = [
-        {"Sid": "Lists", "Effect": "Allow", "Action": [*LISTS], "Resource": "*"},
+        {"Sid": "Lists", "Effect": "Allow", "Action": [*LIST_RIGHTS], "Resource": "*"},
         _allow("Queues", "sqs", ["GetQueueAttributes", "GetQueueUrl"], queues),
         _allow("Rules", "events", rules, place.arn("events", "rule/*")),
         _allow("Functions", "lambda", functions, place.arn("lambda", "function:*")),
@@ -176,7 +176,7 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
     if topology.table is not None:
         table = table_arn(topology, place)
         described = ("DescribeTable", "DescribeTimeToLive")
-        found.append(_allow("Store", "dynamodb", [*STORE, *described], table))
+        found.append(_allow("Store", "dynamodb", [*STORE_RIGHTS, *described], table))
         found.append(_letters(topology, place))
     return found
 
@@ -194,7 +194,7 @@ def _apply(topology: Topology, place: Place) -> list[Statement]:
     # A dashboard has no region.
     dashboard = f"arn:{place.partition}:cloudwatch::{place.account}:dashboard/{topology.name}"
     found = [
-        _allow("Stack", "cloudformation", STACK, stack),
+        _allow("Stack", "cloudformation", STACK_RIGHTS, stack),
         _allow("Transform", "cloudformation", ["CreateChangeSet"], transform),
         _allow("Queues", "sqs", MADE["Queues"].split(), queues),
         _allow("Rule", "events", MADE["Rule"].split(), place.rule(topology.bus, topology.rule)),

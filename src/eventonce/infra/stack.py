@@ -16,16 +16,16 @@ from eventonce.aws.sessions import Access, connect
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra import template
 from eventonce.infra.targets import DEFAULT_BUS, Place
-from eventonce.infra.topology import PARTNER, Infra, Topology
+from eventonce.infra.topology import PARTNER_PREFIX, Infra, Topology
 
 REQUEST_ATTEMPTS: Final = 5
 READ_TIMEOUT: Final = 20.0  # seconds
 POLL_INTERVAL: Final = 1  # seconds
-POLLS: Final = 3600
+MOST_POLLS: Final = 3600
 """The most polls, an hour in all: a table with its index takes minutes, nothing takes longer."""
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")
-CODE: Final = "CodeUri: .\n"
+CODE_LINE: Final = "CodeUri: .\n"
 NO_CODE: Final = "s3://none/none"
 """The code of a worker's stack, which has no function: SAM still checks the form of the URI."""
 
@@ -39,10 +39,10 @@ _AT_ONCE: Final = frozenset(
     )
 )
 _TAKEN_BACK: Final = frozenset(("DELETE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"))
-REVIEW: Final = "REVIEW_IN_PROGRESS"
+IN_REVIEW: Final = "REVIEW_IN_PROGRESS"
 """The status of a stack that has change sets and nothing else yet."""
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_STACK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 
 Stack = dict[str, Any]
 
@@ -71,7 +71,7 @@ def deploy(
     of a capture is deployed.
     """
     name = topology.capture if capture else topology.name
-    if not _NAME.fullmatch(name):
+    if not _STACK_NAME.fullmatch(name):
         raise ConfigError(
             f"infra apply: the name of a stack cannot be {name!r}: it must have letters, digits "
             f"and '-', a letter first. Write another name into [infra]"
@@ -89,7 +89,7 @@ def deploy(
             wanted.setdefault("CreateBus", _creates_bus(client("events"), topology, there))
         _check(what, there, wanted, given=infra.parameters)
         body = template.template_of(role).cloudformation
-        body = body.replace(CODE, f"CodeUri: {infra.code or NO_CODE}\n")
+        body = body.replace(CODE_LINE, f"CodeUri: {infra.code or NO_CODE}\n")
         change = _ChangeSet(cloudformation, name, what, there)
         try:
             steps = change.create(body, template.parameters(wanted))
@@ -115,7 +115,7 @@ def _check(
 ) -> None:
     """Raise ConfigError for an update that would delete resources that are not eventonce's, or the
     function of this stack."""
-    if not there or there["StackStatus"] == REVIEW:
+    if not there or there["StackStatus"] == IN_REVIEW:
         return
     held = _parameters(there)
     mark = "ConsumerName" if "ConsumerName" in wanted else "CaptureTo"
@@ -140,7 +140,7 @@ class _ChangeSet:
         self._token = f"eventonce-{secrets.token_hex(8)}"
         self._set = {"StackName": stack, "ChangeSetName": self._token}
         self._begun = there is None
-        self._first = there is None or there["StackStatus"] == REVIEW
+        self._first = there is None or there["StackStatus"] == IN_REVIEW
         self._pending = False
 
     def create(self, body: str, parameters: list[dict[str, str]]) -> list[str]:
@@ -202,7 +202,7 @@ class _ChangeSet:
         self._client.delete_change_set(**self._set)
         name = self._set["StackName"]
         there = _stack(self._client, name) if self._begun else None
-        if there and there["StackStatus"] == REVIEW:
+        if there and there["StackStatus"] == IN_REVIEW:
             self._client.delete_stack(StackName=name)
 
 
@@ -266,7 +266,7 @@ def _creates_bus(events: Any, topology: Topology, there: Stack | None) -> str:
     except ClientError as error:
         if faults.code_of(error) != "ResourceNotFoundException":
             raise
-        return "partner" if topology.bus.startswith(PARTNER) else "yes"
+        return "partner" if topology.bus.startswith(PARTNER_PREFIX) else "yes"
     return "no"
 
 
@@ -285,7 +285,7 @@ def _stack(cloudformation: Any, name: str) -> Stack | None:
 
 
 def _wait(client: Any, waiter: str, **asked: str) -> None:
-    config = {"Delay": POLL_INTERVAL, "MaxAttempts": POLLS}
+    config = {"Delay": POLL_INTERVAL, "MaxAttempts": MOST_POLLS}
     client.get_waiter(waiter).wait(**asked, WaiterConfig=config)
 
 

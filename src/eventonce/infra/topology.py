@@ -22,11 +22,11 @@ from eventonce.stores import adapter_of
 from eventonce.stores.dynamodb.codec import EXPIRY, KEY
 from eventonce.stores.dynamodb.uri import read
 
-NAME: Final = "eventonce"
-PARTNER: Final = "aws.partner/"
+OWN_NAME: Final = "eventonce"
+PARTNER_PREFIX: Final = "aws.partner/"
 """The beginning of the name of a partner's bus, which is the name of its event source."""
 
-RESERVED: Final = "aws."
+RESERVED_PREFIX: Final = "aws."
 """The beginning of a source that only AWS and its partners may use."""
 
 FIFO: Final = ".fifo"
@@ -35,7 +35,7 @@ VISIBILITY_TIMEOUTS: Final = 6
 """The visibility timeout in timeouts of the function, as Lambda recommends: a batch that is retried
 while the function is throttled must not become visible during a run."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
+_CALLED: Final = re.compile(r"[A-Za-z0-9_-]{1,55}")
 """The name; a role has at most 64 characters, and the function's role ends with `-function`."""
 
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,68}(\.fifo)?")
@@ -167,8 +167,8 @@ class Topology(msgspec.Struct, frozen=True):
     def theirs(self) -> bool:
         """Whether only AWS or a partner can put these events on the bus."""
         found = _beginnings(self.pattern)
-        reserved = bool(found) and all(one.startswith(RESERVED) for one in found)
-        return reserved or self.bus.startswith(PARTNER)
+        reserved = bool(found) and all(one.startswith(RESERVED_PREFIX) for one in found)
+        return reserved or self.bus.startswith(PARTNER_PREFIX)
 
     @property
     def warnings(self) -> list[str]:
@@ -203,8 +203,8 @@ def absent_partner(bus: str, pattern: dict[str, Any]) -> str:
     """Return the partner if this pattern matches only its events, and none of them arrives on this
     bus unless it is forwarded; otherwise empty."""
     found = _beginnings(pattern)
-    partners = bool(found) and all(one.startswith(PARTNER) for one in found)
-    if not partners or bus.startswith(PARTNER):
+    partners = bool(found) and all(one.startswith(PARTNER_PREFIX) for one in found)
+    if not partners or bus.startswith(PARTNER_PREFIX):
         return ""
     return "/".join(found[0].split("/")[:2])
 
@@ -284,9 +284,9 @@ def placed(infra: Infra, workers: str) -> Infra:
 def faults(infra: Infra, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield the wrong fields of the table, each with its message. `name` is the consumer's name.
     Names that are made from a right name are right."""
-    called, queue, rule = _called(infra, name), _queue(infra, NAME), infra.rule or NAME
+    called, queue, rule = _called(infra, name), _queue(infra, OWN_NAME), infra.rule or OWN_NAME
     names = (
-        ("name", called, _NAME, "1 to 55 letters, digits, '-' and '_'; [infra] may have another"),
+        ("name", called, _CALLED, "1 to 55 letters, digits, '-' and '_'; [infra] may have another"),
         ("queue", queue, _QUEUE, "1 to 68 letters, digits, '-' and '_', maybe with .fifo"),
         ("rule", rule, _RULE, "1 to 64 letters, digits, '.', '-' and '_'"),
         ("bus", infra.bus, _BUS, "a bus' name, such as default, and not its ARN"),
@@ -308,7 +308,7 @@ def faults(infra: Infra, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _called(infra: Infra, name: str) -> str:
-    return infra.name or name or NAME
+    return infra.name or name or OWN_NAME
 
 
 def _queue(infra: Infra, called: str) -> str:
@@ -339,7 +339,7 @@ def _sources(infra: Infra, rules: Sequence[presets.Spec]) -> list[Any]:
     """Return matchers of the events' sources; none if no source is named."""
     if infra.source:
         return [{"prefix": infra.source}]
-    if infra.bus.startswith(PARTNER):
+    if infra.bus.startswith(PARTNER_PREFIX):
         return [{"prefix": infra.bus}]
     known = [_known(spec) for spec in rules]
     if not all(known):
