@@ -23,13 +23,13 @@ from eventonce.metrics.names import Metric
 
 NAMESPACE: Final = "eventonce"
 
-VALUES: Final = 100
+MOST_VALUES: Final = 100
 """The most values of one metric in one line."""
 
-DIMENSION: Final = 1024
+LONGEST_NAME: Final = 1024
 """The most characters of a dimension's value."""
 
-OUTCOMES: Final = 50
+MOST_OUTCOMES: Final = 50
 """The most combinations of status, cause, rule and type in one line; the most frequent stay."""
 
 _UNITS: Final = {"seconds": "Seconds"}
@@ -75,7 +75,7 @@ def line_of(consumer: str, counted: Counted, at: int) -> str:
     line = {
         "_aws": {"Timestamp": at, "CloudWatchMetrics": [directive]},
         # CloudWatch takes only ASCII in a dimension.
-        names.CONSUMER: consumer.encode("ascii", "backslashreplace").decode()[:DIMENSION] or "-",
+        names.CONSUMER: consumer.encode("ascii", "backslashreplace").decode()[:LONGEST_NAME] or "-",
         **{name: thinned(it) if isinstance(it, list) else it for name, it in values.items()},
         "outcomes": _outcomes(counted),
     }
@@ -83,13 +83,13 @@ def line_of(consumer: str, counted: Counted, at: int) -> str:
 
 
 def thinned(values: list[float]) -> list[float]:
-    """Return at most `VALUES` of the values: evenly spread by size, with the least and the
+    """Return at most `MOST_VALUES` of the values: evenly spread by size, with the least and the
     greatest, so that percentiles stay nearly the same."""
-    if len(values) <= VALUES:
+    if len(values) <= MOST_VALUES:
         return [float(f"{value:.6g}") for value in values]
     ordered = sorted(values)
     last = len(ordered) - 1
-    return thinned([ordered[at * last // (VALUES - 1)] for at in range(VALUES)])
+    return thinned([ordered[at * last // (MOST_VALUES - 1)] for at in range(MOST_VALUES)])
 
 
 def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | list[float]]]:
@@ -106,7 +106,7 @@ def _values(metric: Metric, counted: Counted) -> Iterator[tuple[str, float | lis
 def _outcomes(counted: Counted) -> list[dict[str, Any]]:
     """Return the counts by all labels, for CloudWatch Logs Insights: a metric for each combination
     would cost too much."""
-    most = nlargest(OUTCOMES, counted.counters[names.EVENTS].items(), key=lambda one: one[1])
+    most = nlargest(MOST_OUTCOMES, counted.counters[names.EVENTS].items(), key=lambda one: one[1])
     return [
         {**dict(zip(names.EVENTS.labels, labels, strict=True)), "count": count}
         for labels, count in most

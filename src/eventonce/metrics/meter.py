@@ -22,7 +22,7 @@ from eventonce.metrics.names import Metric
 from eventonce.rules.instants import EARLIEST_EVENT, event_instant
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 
-LONGEST: Final = 200
+LONGEST_TYPE: Final = 200
 """The most characters of a type in a label: a type may be as long as an event."""
 
 Labels = tuple[str, ...]
@@ -152,7 +152,7 @@ class Meter:
                             # A sender's clock may be ahead of ours.
                             lags.append((now - at) / 1000 if now > at else 0.0)
                 if cause not in names.CAUSES:
-                    cause = _bounded(self._errors, cause, names.ERRORS)
+                    cause = _bounded(self._errors, cause, names.MOST_ERRORS)
                 counted.append((status_, cause, rule, type_))
                 if outcome.attempt:
                     some = took.get(rule)
@@ -268,13 +268,13 @@ class Meter:
             self.record(names.STORE_SIZE, (verb,), [size])
 
     def _failed(self, verb: str, error: Exception | None) -> None:
-        name = _bounded(self._errors, type(error).__name__, names.ERRORS)
+        name = _bounded(self._errors, type(error).__name__, names.MOST_ERRORS)
         self._counters[names.STORE_ERRORS][verb, name] += 1
 
     def _new_type(self, name: str, cause: str) -> str:
         if cause == NO_HANDLER:
-            return _bounded(self._unhandled, name, names.UNHANDLED_TYPES)
-        return _bounded(self._types, name, names.TYPES)
+            return _bounded(self._unhandled, name, names.MOST_UNHANDLED)
+        return _bounded(self._types, name, names.MOST_TYPES)
 
     def _histogram(self, metric: Metric, labels: Labels) -> Histogram:
         some = self._histograms[metric]
@@ -326,8 +326,8 @@ def _bounded(known: dict[str, str], name: str, most: int) -> str:
     label = known.get(name)
     if label is None:
         if len(known) >= most:
-            return names.OTHER
-        label = known[name] = name[:LONGEST]
+            return names.OTHER_LABEL
+        label = known[name] = name[:LONGEST_TYPE]
     return label
 
 

@@ -17,25 +17,25 @@ from eventonce.types import Action, SettleResult
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-TYPES: Final = 200
+MOST_TYPES: Final = 200
 """The most types with a handler that have a label of their own: senders choose types, and a label
 for each would fill the memory of the collector."""
 
-UNHANDLED_TYPES: Final = 50
+MOST_UNHANDLED: Final = 50
 """The most types without a handler that have a label of their own: the other events of a bus must
 not use up the labels of types with a handler."""
 
-ERRORS: Final = 50
+MOST_ERRORS: Final = 50
 """The most classes of exceptions that have a label of their own."""
 
-OTHER: Final = "other"
+OTHER_LABEL: Final = "other"
 """The label of all further types and classes."""
 
 CONSUMER: Final = "consumer"
 """The label that all metrics have: the name of the consumer."""
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-LONG: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
+LONG_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 RECEIVES: Final = (1, 2, 3, 5, 10, 20, 50, 100)
 
@@ -98,7 +98,7 @@ LAG_SECONDS: Final = Metric(
     "seconds",
     "The time between an event's own time, as its envelope has it, and its effect.",
     (),
-    LONG,
+    LONG_SECONDS,
     emf="lag_seconds",
 )
 RECEIVED: Final = Metric(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = "prometheus_client"
 
-MISSING: Final = f"there are no metrics; to have them: {install_hint('metrics')}"
-OFF: Final = "there are no metrics: the settings have metrics = false"
+NOT_INSTALLED: Final = f"there are no metrics; to have them: {install_hint('metrics')}"
+METRICS_OFF: Final = "there are no metrics: the settings have metrics = false"
 
 Scrape = Callable[[], Answer]
 """The function that answers a request for the metrics. It may wait a second for the store."""
@@ -33,7 +33,7 @@ def scraping(consumer: Consumer, *, on: bool) -> Scrape:
     """Measure this consumer, and return the function that answers Prometheus; if metrics are off,
     or the extra is not installed, a function that answers 404 with the reason."""
     if not on or find_spec(LIBRARY) is None:
-        said = msgspec.json.encode({"reason": MISSING if on else OFF})
+        said = msgspec.json.encode({"reason": NOT_INSTALLED if on else METRICS_OFF})
         return lambda: Answer(404, JSON, said)
     return Exporter(measure(consumer), Gauges(consumer)).scrape
 

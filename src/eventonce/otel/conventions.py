@@ -25,7 +25,7 @@ PROCESS: Final = "process"
 PROCESS_DURATION: Final = "messaging.process.duration"
 CONSUMED: Final = "messaging.client.consumed.messages"
 
-BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """The buckets of durations, in seconds, as the conventions give them."""
 
 _SYSTEMS: Final = {"sqs": "aws_sqs"}

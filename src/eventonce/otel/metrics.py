@@ -72,7 +72,7 @@ class _Messaging:
             conventions.PROCESS_DURATION,
             "s",
             "The time that a handler took for one event.",
-            explicit_bucket_boundaries_advisory=conventions.BOUNDS,
+            explicit_bucket_boundaries_advisory=conventions.DURATION_BOUNDS,
         )
 
     def batch(self, outcomes: Sequence[Outcome], _seconds: float, /) -> None:

@@ -31,14 +31,14 @@ SWITCHES: Final = (
 )
 """Any of these variables asks for an export."""
 
-MISSING: Final = f"%s is set, but nothing is exported: {install_hint('otel')}"
+NOT_INSTALLED: Final = f"%s is set, but nothing is exported: {install_hint('otel')}"
 
 NO_EXPORTER: Final = (
     "%s: no exporter %r of %s is installed, so they are not exported; install its package, or use "
     "otlp with http/protobuf, which eventonce[otel] has"
 )
 
-REFUSED: Final = "otel: nothing is exported, because the SDK refuses the variables OTEL_*: %s"
+SDK_REFUSED: Final = "otel: nothing is exported, because the SDK refuses the variables OTEL_*: %s"
 
 FLUSH_WAIT: Final = 2.0
 """Seconds that the end of an invocation waits for the collector."""
@@ -120,7 +120,7 @@ def exported(consumer: Consumer, channel: str = "") -> Export | None:
     if not variable or consumer.runtime.tracer is not None:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        log().warning(MISSING, variable)
+        log().warning(NOT_INSTALLED, variable)
         return None
     providers: list[Any] = []
     export = Export(providers)
@@ -129,7 +129,7 @@ def exported(consumer: Consumer, channel: str = "") -> Export | None:
             providers.append(provider)  # noqa: PERF402  one by one: the next may raise
         instrument(consumer, channel=channel)
     except Exception as error:  # noqa: BLE001  such variables are often set for a whole machine
-        log().warning(REFUSED, error)
+        log().warning(SDK_REFUSED, error)
         consumer.runtime.tracer = None
         export.close()
         return None
