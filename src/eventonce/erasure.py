@@ -27,7 +27,7 @@ from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key
 from eventonce.types import Event
 
-MOST: Final = 1_000_000
+MOST_READ: Final = 1_000_000
 """The most decisions that are read: far more than a conversation or a key has."""
 
 KEYS_AT_ONCE: Final = 1_000
@@ -35,7 +35,7 @@ KEYS_AT_ONCE: Final = 1_000
 _BEGIN: Final = rb"(?:(?<![0-9A-Za-z])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 """The beginning of a word in JSON, also after an escape."""
 
-OTHERS: Final = (
+OTHER_PLACES: Final = (
     "captures and taps, and the shadow log",
     "the log of this program, and of those around it",
     "the systems that the sinks wrote to",
@@ -52,7 +52,7 @@ def not_reached(store: str, history: str) -> tuple[str, ...]:
         "eventonce_history, eventonce_history_subjects": history,
     }
     return (
-        *OTHERS,
+        *OTHER_PLACES,
         *(
             f"free pages of PostgreSQL: the bytes of a deleted row of {names} stay there until "
             f"others are written over them, after a VACUUM too; VACUUM FULL {names} removes them"
@@ -250,7 +250,7 @@ class Conversation:
     def _decisions(self) -> list[Decision]:
         if self._history is None:
             return []
-        return self._history.find(Search(conversation=self._id), limit=MOST, partly=True)
+        return self._history.find(Search(conversation=self._id), limit=MOST_READ, partly=True)
 
     @property
     def _other_secret(self) -> str:
@@ -295,7 +295,7 @@ class Conversation:
         if self._history is None:
             return 0
         own = self._history.names(self._id)
-        found = self._history.find(Search(reason=self._id), limit=MOST)
+        found = self._history.find(Search(reason=self._id), limit=MOST_READ)
         return self._having([one.reason for one in found if one.conversation not in own])
 
     def _subjects(self) -> list[bytes]:
@@ -328,7 +328,7 @@ class Conversation:
             for key in {one.key for one in decisions if one.key}
             if all(
                 one.conversation in names or (not one.conversation and one.version is None)
-                for one in self._history.find(Search(key=key), MOST)
+                for one in self._history.find(Search(key=key), MOST_READ)
             )
         }
 

@@ -58,7 +58,7 @@ class SourceUnavailable(EventonceError):
     """The queue cannot be reached now; nothing is lost, try again."""
 
 
-LONGEST: Final = 14 * 86_400
+MAX_AFTER: Final = 14 * 86_400
 """The most seconds that a retry may wait: two weeks, the longest that a queue keeps a message."""
 
 
@@ -67,8 +67,8 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
-        if after is not None and not (isinstance(after, int | float) and 0 <= after <= LONGEST):
-            raise ValueError(f"Retry: after must be 0 to {LONGEST} seconds, not {after!r}")
+        if after is not None and not (isinstance(after, int | float) and 0 <= after <= MAX_AFTER):
+            raise ValueError(f"Retry: after must be 0 to {MAX_AFTER} seconds, not {after!r}")
         self.after = after
 
 

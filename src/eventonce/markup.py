@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-LONGEST: Final = 240
+MAX_SHOWN: Final = 240
 """The most characters of a text that are shown; a value may have a hundred thousand."""
-EMPTY: Final = frozenset({"meta", "link", "rect", "path", "line", "circle", "input", "br"})
+EMPTY_TAGS: Final = frozenset({"meta", "link", "rect", "path", "line", "circle", "input", "br"})
 THIN: Final = "\u202f"
 """A narrow space that does not break: between thousands, and between a number and its unit."""
 HYPHEN: Final = "\u2011"
 """A hyphen that does not break."""
-KEPT: Final = f"\n\u00a0{THIN}"
+KEPT_SPACES: Final = f"\n\u00a0{THIN}"
 
 
 class Html(str):
@@ -38,7 +38,7 @@ def tag(name: str, /, *inside: object, **attributes: object) -> Html:
         for word, value in attributes.items()
         if value is not None and value is not False
     )
-    if name in EMPTY and not inside:
+    if name in EMPTY_TAGS and not inside:
         return Html(f"<{name}{told}/>")
     return Html(f"<{name}{told}>{joined(*inside)}</{name}>")
 
@@ -81,7 +81,7 @@ def data(text: object) -> Html:
     """Return a text of an event as markup: cut if it is long, and without an effect on the writing
     direction of the words around it."""
     full = str(text)
-    cut = f"{full[:LONGEST]}… ({number(len(full))} characters)" if len(full) > LONGEST else full
+    cut = f"{full[:MAX_SHOWN]}… ({number(len(full))} characters)" if len(full) > MAX_SHOWN else full
     return tag("bdi", cut)
 
 
@@ -96,7 +96,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() or sign in KEPT else repr(sign)[1:-1] for sign in text
+        sign if sign.isprintable() or sign in KEPT_SPACES else repr(sign)[1:-1] for sign in text
     )
 
 

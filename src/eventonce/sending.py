@@ -34,20 +34,20 @@ NOT_AN_EVENT: Final = "NotAnEvent"
 REFUSALS_KEPT: Final = 100
 """The most refusals that are kept whole; the others are only counted."""
 
-ATTEMPTS: Final = 6
+SEND_ATTEMPTS: Final = 6
 """The most times that an event is sent while the service refuses it temporarily."""
 
-PAUSE: Final = 0.1
+RETRY_PAUSE: Final = 0.1
 """Seconds before the second attempt, doubled each time: about three seconds in all, after which a
 throttled account accepts requests again."""
 
 RECEIVER_TIMEOUT: Final = 5.0
 """Seconds to wait for an answer, as an API destination of EventBridge does."""
 
-GROUP: Final = "eventonce"
+FIFO_GROUP: Final = "eventonce"
 """The message group of all events on a FIFO queue."""
 
-HINTS: Final[Mapping[str, str]] = {
+REFUSAL_HINTS: Final[Mapping[str, str]] = {
     "NotAuthorizedForSourceException": (
         ". Only AWS and its partners can put a source that begins with aws. on a bus. Give "
         "another source, such as --source com.example.trial, and let the rule match it too"
@@ -144,7 +144,7 @@ class Target:
                 if it.again and not last:
                     left.append((one, it.entry))
                 else:
-                    reason = it.reason.rstrip(".") + HINTS.get(it.code, "")
+                    reason = it.reason.rstrip(".") + REFUSAL_HINTS.get(it.code, "")
                     refusals.append(RefusedCopy.of(one, it.code, reason))
             if not left:
                 break
@@ -168,7 +168,7 @@ def to_queue(queue: Queue) -> Target:
         body = outgoing.raw.decode()
         if not queue.fifo:
             return Entry(body)
-        return Entry(body, group=GROUP, deduplication=str(uuid.uuid4()))
+        return Entry(body, group=FIFO_GROUP, deduplication=str(uuid.uuid4()))
 
     return Target(queue, entry_of)
 
@@ -255,10 +255,10 @@ def _report(body: bytes) -> _Report:
 
 def _attempts() -> Iterator[bool]:
     """Yield for each attempt whether it is the last, with a pause before all but the first."""
-    for attempt in range(ATTEMPTS):
+    for attempt in range(SEND_ATTEMPTS):
         if attempt:
-            time.sleep(random.uniform(0.5, 1) * PAUSE * 2 ** (attempt - 1))
-        yield attempt == ATTEMPTS - 1
+            time.sleep(random.uniform(0.5, 1) * RETRY_PAUSE * 2 ** (attempt - 1))
+        yield attempt == SEND_ATTEMPTS - 1
 
 
 class _PutEventsEntry(msgspec.Struct):

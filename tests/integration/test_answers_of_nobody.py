@@ -58,7 +58,7 @@ def portal() -> Iterator[str]:
 @pytest.fixture(params=ANSWERS)
 def endpoint(portal: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(Nobody, "said", ANSWERS[request.param])
-    monkeypatch.setattr(sending, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     return portal
 
 

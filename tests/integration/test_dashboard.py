@@ -20,7 +20,7 @@ from eventonce import Consumer
 from eventonce.core.planner import REDRIVEN
 from eventonce.dashboard import dashboard, server
 from eventonce.demo import live
-from eventonce.demo.live import DAY, MENDED_AFTER, Played, playing
+from eventonce.demo.live import DEMO_DAY, MENDED_AFTER, Played, playing
 from eventonce.history import History, Search
 from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, audit_of, call, until
@@ -58,7 +58,7 @@ def browser() -> Iterator[Browser]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The demo, fast until its CRM is mended, and then slow enough to outlast the tests."""
     folder = tmp_path_factory.mktemp("demo")
-    scenario = DAY._replace(events=4_000)
+    scenario = DEMO_DAY._replace(events=4_000)
     with playing(folder, rate=60.0, scenario=scenario) as played:
         _say_hostile_things(played.resources.history)
         app = dashboard(played.resources)
@@ -69,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 until(lambda: played.crm.given_up >= MENDED_AFTER, lambda: played.crm.given_up)
                 link = server.link_of(app, listening)
                 with pytest.MonkeyPatch.context() as slower:
-                    slower.setattr(live, "SLOW", 1)
+                    slower.setattr(live, "SLOW_EVERY", 1)
                     yield Site(link, server.url_of(listening).rstrip("/"), played)
             finally:
                 played.worker.stop()
@@ -421,7 +421,7 @@ def test_a_hundred_dead_letters_are_redriven_by_filter(
     browser: Browser, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last one here: it leaves none."""
-    monkeypatch.setattr(live, "SLOW", 60)
+    monkeypatch.setattr(live, "SLOW_EVERY", 60)
     with opened(browser, site, "/") as (page, _, said):
         page.locator("nav a", has_text="Dead letters").click()
         page.get_by_role("link", name="the CRM answered 503").first.click()

@@ -11,7 +11,7 @@ import pytest
 
 from eventonce import presets
 from eventonce.config import Config, Serve, WorkerTable, _converted, load
-from eventonce.config.references import SECRETS
+from eventonce.config.references import SECRET_FIELDS
 from eventonce.errors import ConfigError
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT
@@ -181,7 +181,7 @@ def test_every_field_of_texts_is_a_secret_or_known_to_be_none() -> None:
         elif isinstance(one.default, msgspec.Struct):
             inner = msgspec.structs.fields(one.type)
             found |= {(one.name, it.name) for it in inner if get_origin(it.type) in (list, dict)}
-    assert found - none == set(SECRETS) - {("sink", "headers")}
+    assert found - none == set(SECRET_FIELDS) - {("sink", "headers")}
 
 
 def test_variables_are_filled_in_and_a_missing_one_is_named(

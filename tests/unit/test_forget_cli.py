@@ -17,7 +17,7 @@ from eventonce import Consumer, Job, Reject
 from eventonce.cli.history_options import DASHBOARD_HISTORY
 from eventonce.config import load
 from eventonce.core.ports import StoreAdmin
-from eventonce.erasure import OTHERS, Conversation, not_reached
+from eventonce.erasure import OTHER_PLACES, Conversation, not_reached
 from eventonce.history import History, Search
 from eventonce.history.digests import Digests
 from eventonce.letters.sources import StoreLetterSource
@@ -92,7 +92,7 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
     done = run("forget", "--conversation", GONE, "--yes")
     assert done.code == 0, done.err
     assert "looked again: nothing is left of these" in done.out
-    assert all(f"not reached: {it}" in done.out for it in OTHERS)
+    assert all(f"not reached: {it}" in done.out for it in OTHER_PLACES)
     # The copy is told so, and gets no result; the other conversation has all that it had.
     copies = consumer.process([EVENTS[0], EVENTS[2]])
     assert statuses(copies) == ["duplicate", "duplicate"]
@@ -174,8 +174,8 @@ def test_the_free_pages_of_postgresql_are_not_reached(
     store: str, history: str, tables: list[str]
 ) -> None:
     found = not_reached(store, history)
-    assert found[: len(OTHERS)] == OTHERS
-    more = found[len(OTHERS) :]
+    assert found[: len(OTHER_PLACES)] == OTHER_PLACES
+    more = found[len(OTHER_PLACES) :]
     assert [it.partition("VACUUM FULL ")[2] for it in more] == [
         f"{names} removes them" for names in tables
     ]

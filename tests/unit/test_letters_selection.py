@@ -160,7 +160,7 @@ def test_groups_are_counted_with_their_types_and_rules() -> None:
 
 def test_groups_without_number_find_room_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_GROUPS", 3)
-    monkeypatch.setattr(groups, "NAMES", 2)
+    monkeypatch.setattr(groups, "MOST_NAMES", 2)
     some = [letter(one, "x" * one, type="t" * one) for one in range(1, 9)]
     found = grouped(some, group_of)
     assert [(one.id == "", one.count) for one in found] == [

@@ -20,8 +20,8 @@ from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import json_option, name_option
 from eventonce.cli.output import counted, echo_json, emit, notice, table
 from eventonce.config import (
+    DEFAULT_FILE,
     DEFAULT_STORE,
-    FILE,
     Config,
     checks,
     load,
@@ -43,7 +43,7 @@ NOTHING_EXPECTED: Final = "nothing: run with --update"
 
 
 @click.command()
-@click.argument("file", default=FILE, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", default=DEFAULT_FILE, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "-p",
     "--presets",
@@ -106,7 +106,7 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 @click.command()
 @click.argument(
-    "config", default=FILE, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    "config", default=DEFAULT_FILE, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--expect",

@@ -172,8 +172,8 @@ def _story(deliveries: Sequence[played.DemoDelivery]) -> str:
     return (
         f"A Monday of a contact centre: {len(deliveries)} deliveries arrive, not in order:\n\n"
         f"{table(rows, indent=2)}\n\n"
-        f"The store is unavailable for {played.AWAY} of them, and one worker is killed during its "
-        "work.\n"
+        f"The store is unavailable for {played.OUTAGE_DELIVERIES} of them, and one worker is "
+        "killed during its work.\n"
     )
 
 

@@ -23,7 +23,7 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import counted, emit, one_line
-from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, FILE, Config, read
+from eventonce.config import DEFAULT_FILE, DEFAULT_NAME, DEFAULT_STORE, Config, read
 from eventonce.config.checks import check_values
 from eventonce.config.references import files_in
 from eventonce.core.ports import Finding
@@ -91,7 +91,7 @@ def doctor(
     keys = file.privacy.sealing_keys
     stored = store_findings(store, file.name or DEFAULT_NAME, keep, keys)
     stored += key_findings(keys)
-    stored += key_file_findings(_key_files(settings.path or FILE) if keys else ())
+    stored += key_file_findings(_key_files(settings.path or DEFAULT_FILE) if keys else ())
     facts = msgspec.structs.replace(
         facts,
         unseen=(*facts.unseen, *(("store", it) for it in stored)),

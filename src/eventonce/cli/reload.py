@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from eventonce.cli.options import Settings
-from eventonce.config import FILE, Config, read
+from eventonce.config import DEFAULT_FILE, Config, read
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.sinks import imported
@@ -36,7 +36,7 @@ def rules_reloaded(
     others = [name for name in Config.__struct_fields__ if name not in RELOADED_SETTINGS]
     in_use = settings.file
     # An explicit path: otherwise a missing file would be no fault, and would have no rules.
-    path = settings.path or (FILE if FILE.exists() else None)
+    path = settings.path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
 
     def reload() -> None:
         nonlocal in_use

@@ -29,7 +29,7 @@ from eventonce.sinks import Sink, open_sink
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-FILE: Final = Path("eventonce.toml")
+DEFAULT_FILE: Final = Path("eventonce.toml")
 """The file that is read if no other is named and it exists in the working directory."""
 
 DEFAULT_STORE: Final = "sqlite:///eventonce.db"
@@ -299,9 +299,9 @@ def load(path: str | PathLike[str] | None = None) -> Config:
     ConfigError names every fault that no argument could correct, each with its line.
     """
     if path is None:
-        if not FILE.exists():
+        if not DEFAULT_FILE.exists():
             return Config()
-        path = FILE
+        path = DEFAULT_FILE
     elif not isinstance(path, str | PathLike):
         raise ConfigError(f"load: expected the path of a file, not {type(path).__name__}")
     reading = read(Path(path))

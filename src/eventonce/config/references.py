@@ -17,18 +17,18 @@ from eventonce.aws.sessions import Access, Client, connect
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.rules.tomltext import Fault, Place, label
 
-REMOTE: Final = ("ssm", "secretsmanager")
+REMOTE_KINDS: Final = ("ssm", "secretsmanager")
 """The kinds of references whose values come from a service."""
 
-TIMEOUT: Final = 10.0
-ATTEMPTS: Final = 3
+READ_TIMEOUT: Final = 10.0
+READ_ATTEMPTS: Final = 3
 
 _REFERENCE: Final = re.compile(
     r"\$\{(?:(\w+)|(env|file|ssm|secretsmanager):([^{}]+))\}|\$\{(?:[^{}]*\}|\w+:)"
 )
 """A reference, or a text that looks like one: such a text must not become a key."""
 
-SECRETS: Final[tuple[Place, ...]] = (
+SECRET_FIELDS: Final[tuple[Place, ...]] = (
     ("secrets",),
     ("privacy", "sealing_keys"),
     ("serve", "api_keys"),
@@ -82,7 +82,7 @@ class References:
         can guess, would be the secret. The fault does not repeat the text, which may be secret."""
         names = tuple(step for step in place if isinstance(step, str))
         bare = _BARE.fullmatch(value)
-        if bare is None or not any(names[: len(it)] == it for it in SECRETS):
+        if bare is None or not any(names[: len(it)] == it for it in SECRET_FIELDS):
             return
         kind = (bare["kind"] or bare["service"] or "env").lower()
         right = f"${{{kind}:{'PATH' if kind == 'file' else 'NAME'}}}"
@@ -96,7 +96,7 @@ class References:
             said = f"{reference[0]!r} is not a reference; write ${{NAME}}, {kinds}"
             self.faults.append(Fault(place, f"{label(place)}: {said}"))
             return reference[0]
-        if kind in REMOTE and not self._ask:
+        if kind in REMOTE_KINDS and not self._ask:
             self.unasked.append(place)
             return reference[0]
         try:
@@ -165,7 +165,7 @@ def _asked(service: str, text: str, noun: str) -> tuple[str, Client]:
     name, _, query = text.partition("?")
     place = f"the {noun} {name}"
     access = Access.from_query(query, place)
-    make = partial(connect, service, access, read_timeout=TIMEOUT, attempts=ATTEMPTS)
+    make = partial(connect, service, access, read_timeout=READ_TIMEOUT, attempts=READ_ATTEMPTS)
     return name, Client(make, partial(errors.explain, place=place, noun=noun))
 
 

@@ -28,7 +28,7 @@ SCENARIO: Final = Scenario(
     # returns, and the demo has only facts.
     rates=Rates(redelivery=0.03, target_retry=0.03, republish=0.03, double_emission=0),
 )
-AWAY: Final = 4
+OUTAGE_DELIVERIES: Final = 4
 """The number of deliveries during the outage of the store."""
 
 
@@ -56,7 +56,7 @@ def deliveries(scenario: Scenario = SCENARIO) -> list[DemoDelivery]:
         for text, fact, copy_of, cause in capture(scenario)
     ]
     first = [place for place, one in enumerate(found) if one.cause is None]
-    dying, away = first[len(first) // 3], first[len(first) // 2 :][:AWAY]
+    dying, away = first[len(first) // 3], first[len(first) // 2 :][:OUTAGE_DELIVERIES]
     return [
         one._replace(crash=place == dying, outage=place in away) for place, one in enumerate(found)
     ]

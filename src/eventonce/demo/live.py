@@ -23,7 +23,7 @@ from eventonce.study.simulate import Scenario
 from eventonce.types import Job, Outcome
 from eventonce.worker import Worker, WorkerSettings
 
-DAY: Final = SCENARIO._replace(events=6_000)
+DEMO_DAY: Final = SCENARIO._replace(events=6_000)
 """About as many deliveries as five minutes have at the usual rate."""
 
 RATE: Final = 20.0
@@ -36,7 +36,7 @@ MENDED_AFTER: Final = 120
 """The number of dead letters after which the CRM works again; more than the hundred for the
 redrive."""
 
-SLOW: Final = 60
+SLOW_EVERY: Final = 60
 """One of this many calls takes two seconds, so that its lease can be seen."""
 
 SETTINGS: Final = """\
@@ -56,7 +56,7 @@ to = "eventonce.demo.live:write"
 """
 """The configuration file of the demo, for commands on the data that the dashboard shows."""
 
-BROKEN: Final = "v2.detail.events."
+BROKEN_TYPES: Final = "v2.detail.events."
 """The prefix of the types that the CRM refuses while it fails."""
 
 
@@ -78,9 +78,9 @@ class CRM:
         """Handle a job: as long as a quick HTTP request, and sometimes as a slow one."""
         with self._lock:
             self._calls += 1
-            slow = self._calls % SLOW == 0
+            slow = self._calls % SLOW_EVERY == 0
         time.sleep(2.0 if slow else 0.004)
-        if self.broken and job.event.type.startswith(BROKEN):
+        if self.broken and job.event.type.startswith(BROKEN_TYPES):
             raise ConnectionError("the CRM answered 503 Service Unavailable to POST /calls")
         self.written += 1
 
@@ -104,7 +104,7 @@ class Played(NamedTuple):
 
 
 @contextmanager
-def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DAY) -> Iterator[Played]:
+def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DEMO_DAY) -> Iterator[Played]:
     """Prepare a worker with its files in this folder, and the resources of a dashboard; the caller
     runs the worker."""
     capture = folder / "day.jsonl"

@@ -15,10 +15,10 @@ from eventonce.types import Letter
 MOST_GROUPS: Final = 1_000
 """The most groups; the dead letters of all further reasons are counted together."""
 
-NAMES: Final = 50
+MOST_NAMES: Final = 50
 """The most types, and the most rules, that are counted in a group: a sender may invent types."""
 
-OTHERS: Final = "other reasons"
+OTHER_REASONS: Final = "other reasons"
 
 
 class Group(msgspec.Struct):
@@ -48,7 +48,7 @@ def grouped(letters: Iterable[Letter], group_of: Callable[[str], str]) -> list[G
             if len(found) < MOST_GROUPS:
                 group = found[name] = Group(name, normalised(letter.reason))
             else:
-                group = found.setdefault("", Group("", OTHERS))
+                group = found.setdefault("", Group("", OTHER_REASONS))
         _add(group, letter)
     return sorted(found.values(), key=lambda one: (-one.count, one.first))
 
@@ -65,5 +65,5 @@ def _add(group: Group, letter: Letter) -> None:
         (group.rules, letter.rule),
     )
     for counts, name in named:
-        if len(counts) < NAMES or name in counts:
+        if len(counts) < MOST_NAMES or name in counts:
             counts[name] += 1

@@ -25,13 +25,13 @@ KMS_ATTEMPTS: Final = 2
 KMS_PAUSE: Final = 30.0
 """Seconds without a request after KMS did not answer; otherwise every event would wait for KMS."""
 
-CONTEXT: Final = {"eventonce": "data key"}
+KMS_CONTEXT: Final = {"eventonce": "data key"}
 """The encryption context of data keys: a policy can allow the key for this context alone."""
 
 _HEX: Final = re.compile("[0-9a-fA-F]{64}")
 _KMS_NAME: Final = re.compile(r"(?:[\w-]+|alias/[\w/-]+|arn:aws[\w-]*:kms:[\w-]+:\d+:[\w/-]+)")
 
-WRONG: Final = (
+WRONG_KEY: Final = (
     "expected a key of 32 bytes in base64 or hexadecimal, such as `openssl rand -base64 32` "
     "prints, or kms://KEY?region=…"
 )
@@ -148,7 +148,7 @@ class KmsKey:
             raise StoreUnavailable(away[1])
         try:
             answer = self._client.call(
-                operation, KeyId=self._key, EncryptionContext=CONTEXT, **asked
+                operation, KeyId=self._key, EncryptionContext=KMS_CONTEXT, **asked
             )
         except StoreUnavailable as error:
             self._away = (monotonic() + KMS_PAUSE, str(error))
@@ -174,7 +174,7 @@ def sealing_key(text: str) -> SealingKey:
     try:
         key = b64decode(text.strip(), validate=True)
     except ValueError:
-        raise ConfigError(WRONG) from None
+        raise ConfigError(WRONG_KEY) from None
     if len(key) != KEY_BYTES:
-        raise ConfigError(f"{WRONG}; this key has {len(key)} bytes")
+        raise ConfigError(f"{WRONG_KEY}; this key has {len(key)} bytes")
     return LocalKey(key)

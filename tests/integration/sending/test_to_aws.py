@@ -157,7 +157,7 @@ def test_a_region_that_nobody_names_is_asked_for(
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """Stands in for EventBridge where the emulator is never busy: gives the answers that its
     documentation describes, and notes how many entries each request had."""
-    monkeypatch.setattr(sending, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     asked: list[int] = []
 
     def answering(*answers: Any) -> list[int]:
@@ -207,11 +207,11 @@ def test_what_was_sent_is_told_when_the_sending_is_broken_off(
 def test_what_stays_throttled_is_refused_in_the_end(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
-    asked = answering(*[["ThrottlingException"]] * sending.ATTEMPTS)
+    asked = answering(*[["ThrottlingException"]] * sending.SEND_ATTEMPTS)
     result = send("--bus", "b", "--region", REGION, "--json", events=[event(1)])
     assert result.code == 1
     assert result.told["answers"] == {"ThrottlingException": 1}
-    assert len(asked) == sending.ATTEMPTS
+    assert len(asked) == sending.SEND_ATTEMPTS
 
 
 def test_large_events_go_in_several_requests(
@@ -228,7 +228,7 @@ def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
     send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQS as its documentation has it: the emulator is never at fault."""
-    monkeypatch.setattr(sending, "PAUSE", 0.0)
+    monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     asked: list[int] = []
 
     def call(_: Any, __: str, **params: Any) -> Any:
