@@ -89,12 +89,12 @@ def unsettled_is_kept(patch: Patch) -> None:
 
 
 def letter_counts_as_kept(patch: Patch) -> None:
-    keeps = engine._kept
+    keeps = engine._keep
 
     def kept(letters: Any) -> Any:
         yield from keeps(letters)
 
-    patch.setattr(engine, "_kept", kept)
+    patch.setattr(engine, "_keep", kept)
 
 
 def failure_is_done(patch: Patch) -> None:

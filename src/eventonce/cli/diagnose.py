@@ -169,7 +169,7 @@ def _causes(found: Diagnosis) -> str:
 
 def _types(found: Diagnosis) -> str:
     kinds = [kind for kind in found.kinds if kind.copies]
-    rows = [(kind.copies, kind.events, kind.type, _mostly(kind)) for kind in kinds[:TYPES_SHOWN]]
+    rows = [(kind.copies, kind.events, kind.type, _top_cause(kind)) for kind in kinds[:TYPES_SHOWN]]
     head = ("copies", "events", "type", "mostly")
     text = table(rows, head=head, indent=2)
     return _titled("Types with copies", f"{text}{_more(len(kinds), TYPES_SHOWN, 'type', 2)}")
@@ -183,7 +183,7 @@ def _more(number: int, shown: int, of_what: str, indent: int) -> str:
     return f"\n{' ' * indent}… and {rest} more: --html and --json have them all"
 
 
-def _mostly(kind: KindReport) -> str:
+def _top_cause(kind: KindReport) -> str:
     cause, copies = next(iter(kind.causes.items()))
     return cause if copies == kind.copies else f"{cause} ({copies:,})"
 

@@ -35,7 +35,7 @@ LINES_SEARCHED: Final = 1_000
 """The most lines that are searched for the fault of a file without an event."""
 
 
-class Told(NamedTuple):
+class ArrivedEvent(NamedTuple):
     """An event, and its arrival from a capture."""
 
     event: Event
@@ -91,7 +91,7 @@ def explain(
     }
     text = _comparison(first, second, same=same)
     if outside:
-        text += f"\n\n{_beside('outside the key', outside)}"
+        text += f"\n\n{_both_values('outside the key', outside)}"
     if cause:
         text += "\n\n" + wrapped(f"cause  {cause}: {REMEDIES[cause]}")
     emit(document, text, as_json=as_json)
@@ -134,7 +134,7 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
 
-def _only(place: Place) -> Told:
+def _only(place: Place) -> ArrivedEvent:
     """Return the single event of a file."""
     with closing(iter(Capture([place]))) as events:
         found = list(islice(events, LINES_SEARCHED))
@@ -145,10 +145,10 @@ def _only(place: Place) -> Told:
             f"line of a capture: eventonce explain {place} --line 1"
         )
     # Broken JSON was read line by line, but its fault concerns the whole file.
-    return _told(_name_of(place), told[0] if len(told) == 1 else arrival(b"\n".join(found)))
+    return _arrived(_name_of(place), told[0] if len(told) == 1 else arrival(b"\n".join(found)))
 
 
-def _at(place: Place, lines: Sequence[int]) -> list[Told]:
+def _at(place: Place, lines: Sequence[int]) -> list[ArrivedEvent]:
     """Return the events in these lines of a capture."""
     with closing(iter(Capture([place]))) as events:
         read = enumerate(islice(events, max(lines)), start=1)
@@ -156,15 +156,15 @@ def _at(place: Place, lines: Sequence[int]) -> list[Told]:
     for number in lines:
         if number not in found:
             raise ConfigError(f"{_name_of(place)} has no line {number}")
-    return [_told(f"{_name_of(place)}:{number}", arrival(found[number])) for number in lines]
+    return [_arrived(f"{_name_of(place)}:{number}", arrival(found[number])) for number in lines]
 
 
-def _told(name: str, found: Arrival) -> Told:
+def _arrived(name: str, found: Arrival) -> ArrivedEvent:
     event, row = found.event, row_of(found, 0)
     if isinstance(event, EnvelopeError):
         raise EnvelopeError(f"{name}: {event}", place=event.place)
     assert row is not None, "it is an event"
-    return Told(event, row)
+    return ArrivedEvent(event, row)
 
 
 def _name_of(place: Place) -> str:
@@ -274,10 +274,10 @@ def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
         return f"{verdict}: {first.rule}, {first.key.hex()}\nthe second is a copy of the first"
     if same and not rows:
         return f"{verdict}, same version: {first.rule}, {first.key.hex()}"
-    return f"{verdict}: {first.rule}\n{_beside('differs', rows)}"
+    return f"{verdict}: {first.rule}\n{_both_values('differs', rows)}"
 
 
-def _beside(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
+def _both_values(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
     """Return fields with both values; on a narrow terminal, one below the other."""
     wide = 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     if not sys.stdout.isatty() or wide <= get_terminal_size().columns:

@@ -177,7 +177,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
         return _unknown(key, tried, as_json=as_json)
     sentences = [sentence for chapter in chapters for sentence in chapter.sentences]
     if len(tried) > 1 and not as_json:
-        notice(f"found {_under(tried[-1:])}, not {_under(tried[:1])}")
+        notice(f"found {_named(tried[-1:])}, not {_named(tried[:1])}")
     owner = {"name": tried[-1]} if tried else {}
     if record is None:
         # The record has expired, but the history keeps decisions for longer.
@@ -186,7 +186,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
         return 0
     said = {"history": sentences} if met is not None else {}
     document = {"key": key.hex(), **owner, "is": _state(record), **_document(record), **said}
-    under = f" {_under(tried[-1:])}" if tried else ""
+    under = f" {_named(tried[-1:])}" if tried else ""
     text = with_table(f"{key.hex()}: {_state(record)}{under}", _rows(record))
     text = "\n".join([text, *sentences])
     emit(document, text, as_json=as_json)
@@ -231,14 +231,14 @@ def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
     text = f"the store has no record of the key {key.hex()}"
     if tried:
         text = (
-            f"the store has no record of this event {_under(tried)}; if its consumer has another "
+            f"the store has no record of this event {_named(tried)}; if its consumer has another "
             "name, give it: --name NAME"
         )
     emit(None, text, as_json=as_json, err=not as_json)
     return FAILED
 
 
-def _under(names: Sequence[str]) -> str:
+def _named(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return f"under the {'name' if len(names) == 1 else 'names'} {shown}{more}"

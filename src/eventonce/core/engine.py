@@ -224,7 +224,7 @@ class Batch:
             for one in refusals
             if one.outcome.status in DEAD_LETTERS
         ]
-        lost = (yield from _kept(letters)) if letters else None
+        lost = (yield from _keep(letters)) if letters else None
         if lost is None:
             return [one.outcome for one in refusals]
         return [
@@ -276,7 +276,7 @@ class Batch:
             return
         now = self._now()
         letters = [letter_of(run, self._consumer, now) for run in lettered]
-        lost = yield from _kept(letters)
+        lost = yield from _keep(letters)
         if lost is not None:
             for run in lettered:
                 run.letter_away = isinstance(lost, PASSING_ERRORS)
@@ -284,7 +284,7 @@ class Batch:
                 run.outcome = again(run, "failed", why, now + backoff(1), lost)
 
 
-def _kept(letters: Sequence[Letter]) -> Steps[EventonceError | None]:
+def _keep(letters: Sequence[Letter]) -> Steps[EventonceError | None]:
     try:
         yield Keep(letters)
     except EventonceError as error:

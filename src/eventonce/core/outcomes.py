@@ -45,12 +45,12 @@ def followed(run: Run, leader: Run) -> Outcome:
             same = mine == first if mine and first else None
         why = reason(run.claim, Verdict("duplicate", same_id=same))
         run.same_id = same
-        return _made(run, "duplicate", why, led)
+        return _outcome(run, "duplicate", why, led)
     if led.status == "dead" and leader.token:
-        return _made(run, "dead", GIVEN_UP_BEFORE)
+        return _outcome(run, "dead", GIVEN_UP_BEFORE)
     if led.ack:
-        return _made(run, led.status, led.reason, led)
-    return _made(run, "busy", f"{SAME_BATCH} {led.status}", led)
+        return _outcome(run, led.status, led.reason, led)
+    return _outcome(run, "busy", f"{SAME_BATCH} {led.status}", led)
 
 
 def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
@@ -59,14 +59,14 @@ def suppressed(run: Run, verdict: Verdict, now: Callable[[], int]) -> Outcome:
     if verdict.kind == "run":
         why = run.plan.forgotten or why
     if run.claim.peek and run.plan.rule.on_replay == "report" and verdict.kind in REPORTED_VERDICTS:
-        return _made(run, "ignored", f"replay, reported only: {why}")
+        return _outcome(run, "ignored", f"replay, reported only: {why}")
     if verdict.kind == "run":
-        return _made(run, "dead", why)
+        return _outcome(run, "dead", why)
     if verdict.kind == "error":
         return again(run, "failed", why, now() + backoff(1), verdict.error)
     if verdict.kind == "busy":
         return again(run, "busy", why, now() + verdict.wait)
-    outcome = _made(run, verdict.kind, why)
+    outcome = _outcome(run, verdict.kind, why)
     if verdict.result is None:
         return outcome
     sealed = key_of(verdict.result)
@@ -115,7 +115,7 @@ def not_done(run: Run, now: int) -> Outcome:
         return again(run, "fenced", NOT_STARTED, now + backoff(1))
     if run.kept in REFUSED:
         return again(run, "fenced", REFUSED[run.kept], now + backoff(1))
-    outcome = _made(run, "unguarded", run.unguarded)
+    outcome = _outcome(run, "unguarded", run.unguarded)
     return msgspec.structs.replace(outcome, result=run.value, shadowed=run.shadowed)
 
 
@@ -131,10 +131,10 @@ def raised(run: Run, error: Exception, now: int) -> Outcome:
         # A handler that did not begin is no reason to give up, also at the last attempt.
         return again(run, "failed", text, now)
     if isinstance(error, Reject):
-        return _made(run, "dead", f"rejected by the handler: {text}", error=error)
+        return _outcome(run, "dead", f"rejected by the handler: {text}", error=error)
     spent = attempt - run.spared >= run.claim.attempts and not run.blameless
     if (spent or last) and not run.unguarded:
-        return _made(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
+        return _outcome(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
     after = error.after if isinstance(error, Retry) else None
     delay = backoff(attempt) if after is None else int(after * 1000)
     return again(run, "failed", said, now + delay, error)
@@ -234,7 +234,7 @@ def _letter(
     )
 
 
-def _made(
+def _outcome(
     run: Run,
     status: Status,
     why: str,
@@ -261,4 +261,4 @@ def again(
     run: Run, status: Status, why: str, retry_at: int, error: BaseException | None = None
 ) -> Outcome:
     """Return the outcome of an event that must be delivered again, at `retry_at` or later."""
-    return msgspec.structs.replace(_made(run, status, why, error=error), retry_at=retry_at)
+    return msgspec.structs.replace(_outcome(run, status, why, error=error), retry_at=retry_at)

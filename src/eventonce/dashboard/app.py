@@ -73,22 +73,22 @@ def dashboard(resources: Resources, settings: DashboardTable | None = None) -> S
 
 
 async def _away(request: Request, error: Exception) -> Response:
-    return await framed(request, _told("Not available now", str(error)), status=503)
+    return await framed(request, _message("Not available now", str(error)), status=503)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return await framed(request, _told(error.detail, ""), status=error.status_code)
+    return await framed(request, _message(error.detail, ""), status=error.status_code)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("a page failed: %s", request.url.path, exc_info=error)
     said = "This page failed; the log of the dashboard says why."
-    answer = await framed(request, _told("Internal error", said), status=500)
+    answer = await framed(request, _message("Internal error", said), status=500)
     # Starlette sends this response without the middleware.
     headers.add(answer.headers, request.state.nonce)
     return answer
 
 
-def _told(title: str, said: str) -> View:
+def _message(title: str, said: str) -> View:
     return View(title, tag("p", said) if said else tag("p"), live="/live")

@@ -57,7 +57,7 @@ def health(seen: Seen) -> Health:
     letters = f"{counted(waiting, 'dead letter')} {'waits' if waiting == 1 else 'wait'}"
     for fault in (seen.store_fault, seen.worker_fault, seen.history_fault):
         if fault:
-            return _harm(fault)
+            return _bad_health(fault)
     if seen.no_history:
         said = " No history is kept, so no rates are known."
         return Health((Highlight("The store answers."), said, f" {letters}." if waiting else ""))
@@ -73,7 +73,7 @@ def health(seen: Seen) -> Health:
         groups["dead letters"] = 0
     trouble = _trouble(seen.recent, groups, total)
     if trouble:
-        return _harm(trouble, f" {letters}." if waiting else "")
+        return _bad_health(trouble, f" {letters}." if waiting else "")
     if not total:
         quiet = f"Nothing was decided in the last {HEALTH_SPAN} minutes."
         return Health((Highlight("Quiet."), f" {quiet}", f" {letters}." if waiting else ""))
@@ -109,5 +109,5 @@ def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -
     return ""
 
 
-def _harm(said: str, more: str = "") -> Health:
+def _bad_health(said: str, more: str = "") -> Health:
     return Health((Highlight(said, harm=True), more), harm=True)

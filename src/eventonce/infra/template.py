@@ -157,7 +157,7 @@ def cloudformation(found: Values, of: Template = CONSUMER) -> str:
     for said in parameters(found):
         name, value = said.values()
         before = rf"(?m)^(  {name}:\n    Type: .*\n)(?:    Default: .*\n)?"
-        text = _put(text, before, f"    Default: {json.dumps(value)}\n")
+        text = _inserted(text, before, f"    Default: {json.dumps(value)}\n")
     return text
 
 
@@ -168,11 +168,11 @@ def terraform(found: Values, of: Template = CONSUMER) -> str:
         # Escaped, so that Terraform does not interpolate a user's text.
         literal = json.dumps(value).replace("${", "$${").replace("%{", "%%{")
         before = rf'(?m)^(variable "{name}" {{\n  type .*\n)(?:  default .*\n)?'
-        text = _put(text, before, f"  default     = {literal}\n")
+        text = _inserted(text, before, f"  default     = {literal}\n")
     return text
 
 
-def _put(text: str, before: str, line: str) -> str:
+def _inserted(text: str, before: str, line: str) -> str:
     put, count = re.subn(before, lambda found: found[1] + line, text)
     assert count == 1, line
     return put

@@ -256,7 +256,7 @@ def topology_of(
         receives=infra.receives,
         table=table,
         embedded=_embedded(store),
-        letters=_here(targets.queue(letters), infra) if letters else None,
+        letters=_without_region(targets.queue(letters), infra) if letters else None,
         drops_letters=table is not None and keep_letters != "",
         sends=tuple(targets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
         puts=tuple(targets.bus(sink) for sink in sinks if sink.startswith("events:")),
@@ -316,7 +316,7 @@ def _queue(infra: Infra, called: str) -> str:
     return queue if queue.endswith(FIFO) or not infra.fifo else queue + FIFO
 
 
-def _here(target: Target, infra: Infra) -> Target:
+def _without_region(target: Target, infra: Infra) -> Target:
     """Return the target without its region if that is the region of all resources."""
     here = target.region == infra.region
     return msgspec.structs.replace(target, region="") if here else target

@@ -33,7 +33,7 @@ def _messages(lines: Iterable[Chunk | Long], longest: int) -> Iterator[Chunk | L
     first, held = 1, list[bytes]()
     for chunk in lines:
         if isinstance(chunk, Long):
-            yield _told(first, held)
+            yield _chunk(first, held)
             held = []
             yield chunk
             continue
@@ -44,12 +44,12 @@ def _messages(lines: Iterable[Chunk | Long], longest: int) -> Iterator[Chunk | L
         whole = max((at for at, line in enumerate(held) if _STAMP.match(line)), default=0)
         if sum(map(len, held[whole:])) > longest:
             whole = len(held)
-        yield _told(first, held[:whole])
+        yield _chunk(first, held[:whole])
         first, held = first + whole, held[whole:]
-    yield _told(first, held)
+    yield _chunk(first, held)
 
 
-def _told(first: int, lines: list[bytes]) -> Chunk:
+def _chunk(first: int, lines: list[bytes]) -> Chunk:
     events = [b""] * len(lines)
     begun, arrived, texts = 0, 0, list[bytes]()
     for at, line in enumerate(lines):

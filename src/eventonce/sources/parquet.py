@@ -59,7 +59,7 @@ def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
     event is made from columns."""
     held = next((name for name in EVENT_COLUMNS if name in columns), None)
     if held is not None:
-        beside = [_told(name, columns.get(name, "")) for name in DELIVERY_COLUMNS]
+        beside = [_column(name, columns.get(name, "")) for name in DELIVERY_COLUMNS]
         text = _text(held, columns[held])
         return ", ".join([text, *beside]), text.startswith("to_json")
     if not columns.keys() & set(ENVELOPE):
@@ -75,7 +75,7 @@ def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
         for name, kind in columns.items()
         if name not in DELIVERY_COLUMNS[1:]
     ]
-    beside = ["NULL", *(_told(name, columns.get(name, "")) for name in DELIVERY_COLUMNS[1:])]
+    beside = ["NULL", *(_column(name, columns.get(name, "")) for name in DELIVERY_COLUMNS[1:])]
     return ", ".join([f"to_json(struct_pack({', '.join(fields)}))::VARCHAR", *beside]), True
 
 
@@ -90,7 +90,7 @@ def _text(name: str, kind: str) -> str:
     return f"decode({_quoted(name)})" if kind == "BLOB" else f"to_json({_quoted(name)})::VARCHAR"
 
 
-def _told(name: str, kind: str) -> str:
+def _column(name: str, kind: str) -> str:
     if not kind:
         return "NULL"
     if name == "arrived" and kind.startswith("TIMESTAMP"):

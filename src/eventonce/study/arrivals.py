@@ -71,15 +71,15 @@ def arrival(raw: bytes) -> Arrival:
     """Return the arrival in these bytes, which are one event or a line around it."""
     told = own_line(raw)
     if told is None:
-        return _beside(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))
+        return _with_delivery(raw) if any(mark in raw for mark in _MARKS) else Arrival(_read(raw))
     inner = bytes(told.event)
     event = classic(inner, NO_HEADERS) if inner.startswith(b"{") else None
     # An event without an id has the id of its carrier, for which the whole line is read.
     found = event if event is not None and event.id else _read(raw)
-    return _told(found, told)
+    return _of_line(found, told)
 
 
-def _told(event: Event | EnvelopeError, line: Line) -> Arrival:
+def _of_line(event: Event | EnvelopeError, line: Line) -> Arrival:
     return _bounded(event, line.arrived, line.channel, line.id, line.receives)
 
 
@@ -95,7 +95,7 @@ def _likely(at: int) -> int | None:
     return at if EARLIEST_INSTANT <= at < LATEST_INSTANT else None
 
 
-def _beside(raw: bytes) -> Arrival:
+def _with_delivery(raw: bytes) -> Arrival:
     event = _read(raw)
     try:
         told = _carried(raw)
@@ -103,7 +103,7 @@ def _beside(raw: bytes) -> Arrival:
         return Arrival(event)
     tapped = own_line(told.logged.encode()) if isinstance(told.logged, str) else None
     if tapped is not None and tapped.tells:
-        return _told(event, tapped)
+        return _of_line(event, tapped)
     attributes = told.received if told.received_id else told.attributes
     sent, receives = attributes.sent_timestamp, attributes.approximate_receive_count
     return _bounded(

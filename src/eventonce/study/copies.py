@@ -28,7 +28,7 @@ SAME_SECOND: Final = 1_000
 """Milliseconds by which the times of two envelopes of the same moment may differ."""
 EARLY: Final = 16
 """The first lines of a fact; all later lines are compared with them. Of the lines between, only
-those with a same one of `NAME_FIELDS` are compared: the time would else grow with the square."""
+those that share a value of `NAME_FIELDS` are compared: or the time would grow with the square."""
 NAME_FIELDS: Final = ("message", "id", "content")
 NAMES_HELD: Final = 50_000
 """The most names of lines of one fact in each of two dicts; older ones are forgotten."""
@@ -64,7 +64,7 @@ def find(index: Index) -> None:
     """Fill the tables `facts` (line, fact) and `copies` of the index."""
     _join_emissions(index)
     index.table("copies", COPY_ROW)
-    index.load("copies", COPY_ROW, _told(_groups(index)))
+    index.load("copies", COPY_ROW, _copy_rows(_groups(index)))
 
 
 def _join_emissions(index: Index) -> None:
@@ -112,7 +112,7 @@ def _groups(index: Index) -> Iterator[Iterator[Row]]:
         yield starmap(Row, group)
 
 
-def _told(groups: Iterable[Iterator[Row]]) -> Iterator[bytes]:
+def _copy_rows(groups: Iterable[Iterator[Row]]) -> Iterator[bytes]:
     for group in groups:
         first = next(group)
         earlier = _Earlier(first)

@@ -33,7 +33,7 @@ def compare(scratch: Scratch, paths: Sequence[Place]) -> None:
         """
     )
     volatile = {form: fields.learn(some).volatile for form, some in _samples(scratch, paths)}
-    scratch.load("said", SAID_ROW, _said(scratch, paths, volatile))
+    scratch.load("said", SAID_ROW, _content_rows(scratch, paths, volatile))
 
 
 def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, Sequence[Sample]]]:
@@ -57,7 +57,7 @@ def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, S
     yield from found.items()
 
 
-def _said(
+def _content_rows(
     scratch: Scratch, paths: Sequence[Place], volatile: Mapping[Form, frozenset[str]]
 ) -> Iterator[bytes]:
     unlike = (line for (line,) in scratch.rows("FROM unlike ORDER BY line"))

@@ -217,14 +217,14 @@ async def actions(request: Request) -> Response:
     ]
     head = ("began", "action", "who", "state", "dead letters", "which")
     none = tag("p", "There were none since the dashboard started.", class_="note")
-    kept = tag("p", _kept(context), class_="note")
+    kept = tag("p", _audit_note(context), class_="note")
     body = joined(table(head, rows) if rows else none, kept)
     since = f"--since={moment(context.actions.since)}"
     command = context.resources.command("audit", since)
     return await framed(request, View("Actions", body, command, live="/live"))
 
 
-def _kept(context: Context) -> str:
+def _audit_note(context: Context) -> str:
     """Return a sentence about the audit, which has all actions."""
     audit = context.resources.audit
     return f"The audit has all of them: {audit}" if audit else NO_AUDIT
@@ -371,7 +371,7 @@ def _action(request: Request) -> Action:
         raise HTTPException(
             404,
             "This action is unknown: the dashboard was restarted since, or the action is too old. "
-            f"{_kept(context_of(request))}",
+            f"{_audit_note(context_of(request))}",
         )
     return found
 

@@ -68,12 +68,12 @@ async def live(request: Request) -> Response:
     context, range_ = context_of(request), _range(request)
 
     async def parts() -> Mapping[str, str]:
-        return await _told(context, range_)
+        return await _live_parts(context, range_)
 
     return stream(request, parts)
 
 
-async def _told(context: Context, range_: Range) -> Mapping[str, str]:
+async def _live_parts(context: Context, range_: Range) -> Mapping[str, str]:
     snapshot = await context.snapshots.latest()
     past = await context.snapshots.past(range_)
     told: dict[str, str] = dict(_parts(snapshot, past, range_))

@@ -59,7 +59,7 @@ async def page(request: Request) -> Response:
     results = _story(found, query.search.conversation) if query.one else _decisions(found)
     more = f"The history may have more decisions: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
-    body = joined(_form(query, person), _said(query, found), note, results)
+    body = joined(_form(query, person), _count_note(query, found), note, results)
     return await framed(request, View(_title(query), body, command, live="/live"))
 
 
@@ -112,7 +112,7 @@ def _field(name: str, query: SearchQuery) -> Html:
     return field(name, given, SEARCH_HINTS.get(name))
 
 
-def _said(query: SearchQuery, found: Sequence[Decision]) -> Html:
+def _count_note(query: SearchQuery, found: Sequence[Decision]) -> Html:
     if not found:
         return tag("p", f"{NOTHING_FOUND[0].upper()}{NOTHING_FOUND[1:]}.", class_="note")
     many = counted(len(found), "decision")

@@ -24,7 +24,7 @@ BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 async def page(request: Request) -> Response:
     """Return the page: the store now, and its latency in the last minutes."""
     context = context_of(request)
-    body = tag("div", await _told(context), sse_swap="store")
+    body = tag("div", await _store_state(context), sse_swap="store")
     return await framed(
         request, View("Store", body, context.resources.command("stats"), live="/live/store")
     )
@@ -35,12 +35,12 @@ async def live(request: Request) -> Response:
     context = context_of(request)
 
     async def parts() -> Mapping[str, str]:
-        return {"store": await _told(context)}
+        return {"store": await _store_state(context)}
 
     return stream(request, parts)
 
 
-async def _told(context: Context) -> Html:
+async def _store_state(context: Context) -> Html:
     snapshot = await context.snapshots.store()
     if snapshot.fault:
         return tag("p", snapshot.fault, class_="harm", role="alert")

@@ -47,7 +47,7 @@ async def _parts(context: Context) -> dict[str, Html]:
     try:
         known, tells_states = await context.snapshots.workers()
         workers = _with_own(resources, known, now)
-        seen, note = _seen(workers, now), "" if tells_states else UNREADABLE
+        seen, note = _workers_table(workers, now), "" if tells_states else UNREADABLE
     except Unavailable as error:
         workers, note = _with_own(resources, [], now), ""
         seen = tag("p", str(error), class_="note")
@@ -74,7 +74,7 @@ def _with_own(resources: Resources, workers: list[Worker], now: int) -> list[Wor
     return [*found, *(Worker.idle(it) for it in mine)]
 
 
-def _seen(workers: list[Worker], now: int) -> Html:
+def _workers_table(workers: list[Worker], now: int) -> Html:
     if not workers:
         return tag("p", "No worker has decided anything.", class_="note")
     rows = [
@@ -106,7 +106,7 @@ def _leases(resources: Resources, workers: list[Worker], now: int, note: str) ->
     said: list[Html | None] = [tag("p", note, class_="note") if note else None]
     state = resources.state
     if state is not None:
-        said.append(_said(state()))
+        said.append(_state_note(state()))
     said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
     rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
     if not rows:
@@ -116,7 +116,7 @@ def _leases(resources: Resources, workers: list[Worker], now: int, note: str) ->
     return joined(*said, table(head, rows))
 
 
-def _said(state: Mapping[str, object]) -> Html | None:
+def _state_note(state: Mapping[str, object]) -> Html | None:
     if not state:
         return None
     queue = state.get("queue")

@@ -129,7 +129,7 @@ def _round(
         if isinstance(outcome, EventonceError):
             answers[it.place] = outcome
         elif isinstance(outcome, Refused):
-            it.ground = _told(table, outcome.item)
+            it.ground = _ground_of_refusal(table, outcome.item)
             still.append(it)
         elif mistimed and not it.corrected:
             # Decided again from the same ground at the right instant; overwrites the first.
@@ -159,7 +159,7 @@ def _look(table: Table, unknown: Sequence[_Open[Ask]]) -> dict[str, EventonceErr
     return faults
 
 
-def _told(table: Table, item: Item | None) -> Ground | None:
+def _ground_of_refusal(table: Table, item: Item | None) -> Ground | None:
     """Return the ground in the item of a refusal; None if the refusal has none or a newer release
     wrote it: then the table must be read."""
     try:

@@ -124,7 +124,7 @@ def check(connection: Connection, address: Address) -> list[Finding]:
         new_enough,
         allowed,
         _up_to_date(connection, address),
-        _whole(connection, address),
+        _complete(connection, address),
         _writable(connection, address),
     ]
 
@@ -201,7 +201,7 @@ def _allowed(connection: Connection, address: Address) -> Finding:
     return Finding("this user has the rights that the store needs", fix)
 
 
-def _whole(connection: Connection, address: Address) -> Finding:
+def _complete(connection: Connection, address: Address) -> Finding:
     there = {name for (name,) in rows(connection, _NAMES_IN_USE, address.quoted, address.quoted)}
     lost = sorted({*RIGHTS, *FUNCTIONS} - there)
     fix = f"restore {', '.join(lost)}, or drop the schema and create it again" if lost else ""

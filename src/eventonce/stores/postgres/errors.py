@@ -71,7 +71,7 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
         # Before the first answer it is a wrong setting. Later it may pass: for example, a password
         # is being rotated, or a grant was revoked.
         refusal = StoreUnavailable if proven else ConfigError
-        return refusal(f"{place}: {mistake}. {_said(error)}")
+        return refusal(f"{place}: {mistake}. {_message(error)}")
     match code[:2], code:
         case _, code if code in UNKNOWN_OBJECT:
             return StoreMismatch(missing(address))
@@ -79,38 +79,38 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
             return StoreUnavailable(
                 f"{place}: this server is read-only: a replica, or a primary that has just become "
                 f"one. Name the primary, or all hosts with ?target_session_attrs=read-write, by "
-                f"which libpq finds it. {_said(error)}"
+                f"which libpq finds it. {_message(error)}"
             )
         case _, "53300":
             return StoreUnavailable(
                 f"{place}: the server has no connection left. Raise its max_connections, put "
                 f"PgBouncer before it, or lower ?connections= and ?transactions= here. "
-                f"{_said(error)}"
+                f"{_message(error)}"
             )
         case _, "53100":
             return StoreUnavailable(
                 f"{place}: the server's disk is full. Nothing of this call was written; free some "
-                f"space. `eventonce sweep` and a VACUUM free expired records. {_said(error)}"
+                f"space. `eventonce sweep` and a VACUUM free expired records. {_message(error)}"
             )
         case _, "55P03":
             return StoreUnavailable(
                 f"{place}: a row of {schema}.records is locked by a transaction that does not end. "
-                f"Look for it in pg_stat_activity (idle in transaction). {_said(error)}"
+                f"Look for it in pg_stat_activity (idle in transaction). {_message(error)}"
             )
         case "XX", "XX001" | "XX002":
             return StoreMismatch(
                 f"{place}: the server says its data is damaged. Stop all workers and restore a "
-                f"backup, or REINDEX TABLE {schema}.records. {_said(error)}"
+                f"backup, or REINDEX TABLE {schema}.records. {_message(error)}"
             )
         case "57" | "58" | "53" | "08" | "40" | "XX", _:
-            return StoreUnavailable(f"{place}: the server is down or overloaded. {_said(error)}")
+            return StoreUnavailable(f"{place}: the server is down or overloaded. {_message(error)}")
         case _ if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
             return StoreUnavailable(
                 f"{place}: the server cannot be reached, or did not answer. Calling again is safe. "
-                f"{_said(error)}"
+                f"{_message(error)}"
             )
         case _:
-            return StoreError(f"{place}: {_said(error)}")
+            return StoreError(f"{place}: {_message(error)}")
 
 
 _QUOTED: Final = re.compile(r"""(["']).*?\1""")
@@ -176,6 +176,6 @@ def _refusal(words: str) -> str:
     return ""
 
 
-def _said(error: psycopg.Error) -> str:
+def _message(error: psycopg.Error) -> str:
     # Not the whole error: its context quotes our own statements.
     return f"It said: {error.diag.message_primary or ' '.join(str(error).split())}"

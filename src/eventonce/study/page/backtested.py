@@ -97,7 +97,7 @@ def sentence(results: Sequence[Result]) -> Sentence:
         said += [", ", Highlight(share(first.copies, first.lines)), " of them copies"]
     said.append(". ")
     if theirs:
-        lost, through = (max(_both(one)[place] for one in theirs) for place in (0, 1))
+        lost, through = (max(_faults(one)[place] for one in theirs) for place in (0, 1))
         if len(theirs) == 1:
             drops, runs, loses, lets = "Your guard drops ", "runs ", "Your guard loses ", "lets "
         else:
@@ -110,8 +110,8 @@ def sentence(results: Sequence[Result]) -> Sentence:
             copies = _harm(through, "copy", "copies")
             said += [loses, _harm(lost), f" and {lets}", copies, " through; "]
     if ours:
-        best = min(ours, key=_both)
-        wrong, again = _both(best)
+        best = min(ours, key=_faults)
+        wrong, again = _faults(best)
         if first.lost is not None:
             said += [best.guard, " loses ", _harm(wrong), " and lets ", _harm(again), " through."]
         else:
@@ -128,7 +128,7 @@ def _harm(value: int, one: str = "", many: str = "") -> Highlight:
     return Highlight(counted(value, one, many) if one else number(value), harm=value > 0)
 
 
-def _both(one: Result) -> tuple[int, int]:
+def _faults(one: Result) -> tuple[int, int]:
     """Return the two faults of a guard: by the truth, or as far as they can be seen without it."""
     if one.lost is None:
         return one.differing, one.alike
@@ -147,12 +147,12 @@ def _meaning(*, known: bool) -> str:
 def guards(results: Sequence[Result]) -> plots.Plot:
     """Return the plot of what each guard loses and lets through."""
     known = results[0].lost is not None
-    best = min(results, key=_both)
+    best = min(results, key=_faults)
     least = "does least wrong" if known else "has the fewest"
     return plots.bars(
         "What each guard loses and lets through" if known else "What each guard drops and runs",
-        f"{best.guard} {least}: {_both(best)[0]} and {_both(best)[1]}.",
-        [(one.guard, _both(one), one.guard.startswith(OWN_GUARDS)) for one in results],
+        f"{best.guard} {least}: {_faults(best)[0]} and {_faults(best)[1]}.",
+        [(one.guard, _faults(one), one.guard.startswith(OWN_GUARDS)) for one in results],
         KNOWN_HARMS if known else POSSIBLE_HARMS,
     )
 
@@ -172,7 +172,7 @@ def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
             "or the same state."
         )
     for place, name in enumerate(KNOWN_HARMS if known else POSSIBLE_HARMS):
-        columns[name] = [_both(one)[place] for one in results]
+        columns[name] = [_faults(one)[place] for one in results]
     if not known:
         columns[WRITTEN_ANEW] = [one.written_anew for one in results]
     if known:

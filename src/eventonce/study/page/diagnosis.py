@@ -244,8 +244,8 @@ def _by_rule(rules: Sequence[Windows]) -> list[Html]:
     said = [tag("p", RULES_NOTE)] if rules else []
     for one in rules:
         last = one.grid[-1]
-        wrong = _whole(last.wrong)
-        most = "or more" if last.at_most is None else f"to {_whole(last.at_most)}"
+        wrong = _rounded(last.wrong)
+        most = "or more" if last.at_most is None else f"to {_rounded(last.at_most)}"
         words = (
             f"{one.rule}: {counted(one.copies, 'copy', 'copies')}; {duration(last.length)} drop "
             f"{share(last.share, 1)} of them, and {wrong} {most} genuine events"
@@ -271,9 +271,9 @@ def windows_plot(windows: Windows) -> plots.Plot:
                 lambda value: share(value, 1),
                 1.0,
             ),
-            plots.Curve(f"{name}, at most (95 %)", bounds, "harm", _whole, None, expected)
+            plots.Curve(f"{name}, at most (95 %)", bounds, "harm", _rounded, None, expected)
             if bounds
-            else plots.Curve(f"{name}, at least", expected, "harm", _whole),
+            else plots.Curve(f"{name}, at least", expected, "harm", _rounded),
         ],
         [mark for mark in LATENESS_MARKS if mark[0] > windows.grid[0].length],
         (windows.grid[0].length, last.length),
@@ -281,7 +281,7 @@ def windows_plot(windows: Windows) -> plots.Plot:
     )
 
 
-def _whole(value: float) -> str:
+def _rounded(value: float) -> str:
     return number(round(value))
 
 

@@ -90,7 +90,7 @@ def shadow_page(found: ShadowReport) -> Page:
             table(("original", "drop"), pairs),
         )
     if found.guard is not None:
-        page.section("Beside your guard", figure(_beside(found.guard)))
+        page.section("Beside your guard", figure(_comparison(found.guard)))
     rows = [
         ("the record", duration(found.span), "From the first line to the last."),
         ("the longest gap", duration(found.longest_gap), "Between an original and its copy."),
@@ -99,7 +99,7 @@ def shadow_page(found: ShadowReport) -> Page:
     return page.section("Times", entries(rows), tag("p", ENOUGH_NOTE, class_="note"))
 
 
-def _beside(guard: Guarded) -> plots.Plot:
+def _comparison(guard: Guarded) -> plots.Plot:
     rows = [
         ("both run", (guard.both_run,), False),
         ("both drop", (guard.both_drop,), False),

@@ -85,9 +85,9 @@ def capture(scenario: Scenario, expected: list[bytes] | None = None) -> Iterator
         pace = (end - now) / max(1.0, (scenario.events - made) / 20)
         now = min(end, now + chance.expovariate(1) * pace)
         while waiting and waiting[0][0] < now:
-            yield _told(*heappop(waiting)[2:], next(lines), scenario)
+            yield _line_of(*heappop(waiting)[2:], next(lines), scenario)
     while waiting:
-        yield _told(*heappop(waiting)[2:], next(lines), scenario)
+        yield _line_of(*heappop(waiting)[2:], next(lines), scenario)
 
 
 def _opened(name: str, scenario: Scenario, end: int) -> tuple[Traffic, World]:
@@ -95,7 +95,7 @@ def _opened(name: str, scenario: Scenario, end: int) -> tuple[Traffic, World]:
     return traffic, World(traffic, scenario.rates, scenario.seed, BEGIN, end)
 
 
-def _told(
+def _line_of(
     delivery: SimulatedDelivery, seen: _Seen, number: int, scenario: Scenario
 ) -> SimulatedLine:
     why = cause(delivery, seen.deliveries) if seen.deliveries else None

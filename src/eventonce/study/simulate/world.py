@@ -60,7 +60,7 @@ class _Setup:
     def __init__(
         self, traffic: Traffic, share: float, begin: int, end: int, chance: Random
     ) -> None:
-        self._types = _some(traffic.types, share, chance)
+        self._types = _share_of(traffic.types, share, chance)
         self._begin, self._end = _span(SETUP_SHARE, begin, end, chance)
 
     def covers(self, type: str, at: int) -> bool:
@@ -92,7 +92,7 @@ class World:
         self._overlapping = _Setup(traffic, rates.overlapping_rules, begin, end, chance)
         self._integrated = _Setup(traffic, rates.second_integration, begin, end, chance)
         self._copied = _Setup(traffic, rates.cross_region, begin, end, chance)
-        self._on_lambda = _some(traffic.types, 0.3, chance)
+        self._on_lambda = _share_of(traffic.types, 0.3, chance)
         self._replayed = _span(rates.replay, begin, end, chance)
         self._replayed_at = min(end, self._replayed[1]) + chance.randrange(HOUR, 12 * HOUR)
         # A separate generator: this rate changes nothing else.
@@ -247,7 +247,7 @@ def cause(one: SimulatedDelivery, earlier: Sequence[SimulatedDelivery]) -> Cause
     return found
 
 
-def _some(types: Sequence[str], share: float, chance: Random) -> frozenset[str]:
+def _share_of(types: Sequence[str], share: float, chance: Random) -> frozenset[str]:
     """Return a share of the types; at least one type if the share is above 0."""
     return frozenset(chance.sample(types, min(len(types), ceil(share * len(types)))))
 

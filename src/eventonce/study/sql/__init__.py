@@ -40,7 +40,7 @@ def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "")
     for rule in rules:
         _check(rule)
     text = Statement([*rules, TRANSPORT[-1]], words, source).text()
-    tree = _spoken(sqlglot.parse_one(text, read="duckdb"), words)
+    tree = _in_dialect(sqlglot.parse_one(text, read="duckdb"), words)
     if dialect == "snowflake":
         for cast in tree.find_all(sqlglot.exp.TryCast):
             cast.set("requires_string", True)
@@ -67,7 +67,7 @@ def _check(rule: Rule) -> None:
         )
 
 
-def _spoken(tree: Any, dialect: Dialect) -> Any:
+def _in_dialect(tree: Any, dialect: Dialect) -> Any:
     """Return the tree with the expressions of the dialect in place of our functions."""
     sqlglot = _sqlglot()
     exp = sqlglot.exp

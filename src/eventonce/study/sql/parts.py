@@ -97,28 +97,28 @@ def _is_fraction(value: str) -> str:
     return f"REGEXP_MATCHES({value}, '^-?[0-9]+[.eE].*$')"
 
 
-def _whole(text: str) -> str:
+def _as_integer(text: str) -> str:
     return f"COALESCE(TRY_CAST({text} AS BIGINT), 0)"
 
 
 def offset(value: str) -> str:
     """Return the minutes that a time as text is ahead of UTC; NULL if it is no time."""
     zone = f"COALESCE(REGEXP_EXTRACT({value}, '{_OFFSET}', 1), '')"
-    minutes = f"{_whole(f'SUBSTR({zone}, 2, 2)')} * 60 + {_whole(f'RIGHT({zone}, 2)')}"
+    minutes = f"{_as_integer(f'SUBSTR({zone}, 2, 2)')} * 60 + {_as_integer(f'RIGHT({zone}, 2)')}"
     return f"""CASE WHEN REGEXP_MATCHES({value}, '{_ISO_FORM}')
       THEN CASE WHEN SUBSTR({zone}, 1, 1) = '-' THEN -1 ELSE 1 END * ({minutes}) END"""
 
 
 def from_iso(value: str) -> str:
     """Return the instant of a text, in milliseconds; NULL if it is none."""
-    hours, minutes = _whole(f"SUBSTR({value}, 13, 2)"), _whole(f"SUBSTR({value}, 16, 2)")
-    seconds = _whole(f"CASE WHEN SUBSTR({value}, 18, 1) = ':' THEN SUBSTR({value}, 19, 2) END")
+    hours, minutes = _as_integer(f"SUBSTR({value}, 13, 2)"), _as_integer(f"SUBSTR({value}, 16, 2)")
+    seconds = _as_integer(f"CASE WHEN SUBSTR({value}, 18, 1) = ':' THEN SUBSTR({value}, 19, 2) END")
     fraction = f"SUBSTR(COALESCE(REGEXP_EXTRACT({value}, '[.]([0-9]+)', 1), '') || '000', 1, 3)"
     return f"""CASE WHEN ABS(offset_{value}) < 1440 AND SUBSTR({value}, 2, 4) <> '0000'
         AND {hours} < 24 AND {minutes} < 60 AND {seconds} < 60
       THEN CAST(DATE_DIFF('day', CAST('1970-01-01' AS DATE), EO_DATE(SUBSTR({value}, 2, 10)))
           AS BIGINT) * 86400000
-        + {hours} * 3600000 + {minutes} * 60000 + {seconds} * 1000 + {_whole(fraction)}
+        + {hours} * 3600000 + {minutes} * 60000 + {seconds} * 1000 + {_as_integer(fraction)}
         - offset_{value} * 60000 END"""
 
 
