@@ -251,7 +251,7 @@ def test_a_lane_that_wakes_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) 
 def test_a_copy_that_looks_for_its_run_before_it_asks_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Gate, "ran_beside", lambda *_: False)
+    monkeypatch.setattr(Gate, "was_busy_here", lambda *_: False)
     with pytest.raises(AssertionError, match="busy"):
         explore(SCENES[0])
 
