@@ -24,7 +24,7 @@ from eventonce.sinks.http_client import (
 from eventonce.types import Job
 
 ANSWER_TIMEOUT: Final = 10.0
-"""Seconds from the first byte to the end of the answer: a webhook that takes longer is better
+"""Seconds from the connection to the end of the answer: a webhook that takes longer is better
 called again, and a lease of 60 s leaves time for that."""
 
 RETRIED_STATUSES: Final = frozenset((401, 407, 408, 409, 425, 429))
