@@ -30,9 +30,9 @@ from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
 from eventonce.runtime.inline import Inline
 from eventonce.runtime.invoke import Scope, as_failure
-from eventonce.runtime.occupancy import INSIDE, InsideHandler
 from eventonce.runtime.retention import Retention, kept_for
 from eventonce.runtime.runtime import COPY_WAIT, ONE, Runtime
+from eventonce.runtime.shared_process import INSIDE_HANDLER, InsideHandler
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
@@ -274,7 +274,7 @@ class Consumer:
         except BaseException as error:
             # The garbage collector may leave an abandoned block in any context.
             if not isinstance(error, GeneratorExit):
-                INSIDE.set(visit.around)
+                INSIDE_HANDLER.set(visit.around)
             if not ended:
                 visit.interrupted()
             raise

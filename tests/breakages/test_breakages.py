@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.shared_process import THIS_PROCESS
 from tests import helpers
 from tests.breakages.breakage import Breakage
 from tests.breakages.runtime import BREAKAGES
@@ -20,7 +20,7 @@ SHORT = 0.3
 def _leave_nothing_behind() -> Iterator[None]:
     """What a breakage leaves in the process would make the tests after it wait for it."""
     yield
-    HERE.reset()
+    THIS_PROCESS.reset()
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)

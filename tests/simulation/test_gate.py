@@ -18,7 +18,7 @@ from eventonce.runtime import gate as gates
 from eventonce.runtime import inline, lane, stages, visit
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.lane import Lane
-from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores.memory import MemoryStore
@@ -62,7 +62,7 @@ def nobody_left() -> Iterator[None]:
     """Callers that wait for ever stay in this process, and no event of a later test would be alone
     in it."""
     yield
-    HERE.reset()
+    THIS_PROCESS.reset()
 
 
 class Stepwise(MemoryStore):

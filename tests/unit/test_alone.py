@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule, envelope
-from eventonce.runtime import occupancy
-from eventonce.runtime.occupancy import Occupancy
+from eventonce.runtime import shared_process
+from eventonce.runtime.shared_process import SharedProcess
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
@@ -50,17 +50,17 @@ class Process:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Occupancy]:
-    """An occupancy of the test's own, in which everybody waits as long as it takes."""
-    monkeypatch.setattr(occupancy, "ALONE_WAIT", PATIENCE)
-    monkeypatch.setattr(occupancy, "STEP", 0.001)
-    own = Occupancy()
-    monkeypatch.setattr("eventonce.runtime.visit.HERE", own)
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedProcess]:
+    """A process of the test's own, in which everybody waits as long as it takes."""
+    monkeypatch.setattr(shared_process, "ALONE_WAIT", PATIENCE)
+    monkeypatch.setattr(shared_process, "ENTER_INTERVAL", 0.001)
+    own = SharedProcess()
+    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", own)
     yield own
-    assert own._runs == own._alone == set()
+    assert own._entered == own._alone == set()
 
 
-def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Occupancy) -> None:
+def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: SharedProcess) -> None:
     """Three are brought together again and again; one of them kills whoever runs it."""
     store, clock = MemoryStore(), [1_000_000]
     began: list[str] = []
@@ -87,7 +87,7 @@ def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Occup
 
 
 def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_not_count(
-    here: Occupancy,
+    here: SharedProcess,
 ) -> None:
     """Lambda brings an event three times: once its process dies, and twice its handler raises."""
     store, clock = MemoryStore(), [1_000_000]
@@ -104,7 +104,7 @@ def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_no
 
 
 def test_what_must_run_alone_is_not_claimed_while_another_of_its_batch_runs(
-    here: Occupancy,
+    here: SharedProcess,
 ) -> None:
     store, clock = MemoryStore(), [1_000_000]
     gone = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
@@ -129,7 +129,7 @@ def _read(number: int) -> Event:
     return envelope.read(call(number))
 
 
-def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: Occupancy) -> None:
+def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: SharedProcess) -> None:
     """In another thread a handler is at work; the suspect begins when that has ended."""
     store, clock = MemoryStore(), [1_000_000]
     order: list[str] = []
@@ -157,7 +157,7 @@ def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: Occupanc
     assert order == ["id-0", "id-1"]
 
 
-def test_others_wait_on_a_loop_while_one_runs_alone(here: Occupancy) -> None:
+def test_others_wait_on_a_loop_while_one_runs_alone(here: SharedProcess) -> None:
     store, clock = MemoryStore(), [1_000_000]
     order: list[str] = []
 
@@ -185,7 +185,7 @@ def test_others_wait_on_a_loop_while_one_runs_alone(here: Occupancy) -> None:
 
 
 def test_a_lone_event_waits_while_another_runs_alone(
-    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+    here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits, enters = threading.Event(), here.entering
 
@@ -204,7 +204,7 @@ def test_a_lone_event_waits_while_another_runs_alone(
         assert statuses(lone.result(PATIENCE)) == ["done"]
 
 
-def entering(here: Occupancy, who: str, *, alone: bool = False, nested: bool = False) -> Any:
+def entering(here: SharedProcess, who: str, *, alone: bool = False, nested: bool = False) -> Any:
     return here.entering(who, alone=alone, nested=nested)
 
 
@@ -218,8 +218,8 @@ def _entered(entering: Any) -> bool | None:
 
 
 def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
-    here = Occupancy()
+    monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
+    here = SharedProcess()
     assert _entered(entering(here, "A")) is False
     assert _entered(entering(here, "B", alone=True)) is False, "it runs beside what hangs"
     here.leave("A")
@@ -235,10 +235,10 @@ def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.Monke
 
 
 def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
-    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+    here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes again when its lease has ended, and is then known as what it is."""
-    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
+    monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
     store, clock = MemoryStore(), [1_000_000]
     ran: list[str] = []
     consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
@@ -254,9 +254,9 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
 
 
 def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
-    here: Occupancy, monkeypatch: pytest.MonkeyPatch
+    here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
+    monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
     asked: list[str] = []
 
     def look(verb: str, _: Any) -> Any:
@@ -272,17 +272,17 @@ def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
 
 
 def test_one_that_was_not_admitted_keeps_nobody_from_being_alone() -> None:
-    here = Occupancy()
-    assert here.admit("A")
+    here = SharedProcess()
+    assert here.enter("A")
     waiting = entering(here, "B", alone=True)
     assert _entered(waiting) is None
-    assert not here.admit("C")
+    assert not here.enter("C")
     here.leave("A")
     assert _entered(waiting) is True
 
 
 def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> None:
-    here = Occupancy()
+    here = SharedProcess()
     assert _entered(entering(here, "A")) is False
     waiting = entering(here, "B", alone=True)
     assert _entered(waiting) is None
@@ -302,12 +302,12 @@ def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> No
 def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
     monkeypatch: pytest.MonkeyPatch, *, nested: bool
 ) -> None:
-    here = Occupancy()
+    here = SharedProcess()
     if nested:
         assert _entered(entering(here, "A", nested=True)) is False
     else:
-        assert here.admit("B")
-        monkeypatch.setattr(occupancy, "ALONE_WAIT", 0.0)
+        assert here.enter("B")
+        monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
         assert _entered(entering(here, "A", alone=True)) is False
         monkeypatch.undo()
         here.leave("B")
@@ -320,9 +320,9 @@ def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
 def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, here = [1_000.0], Occupancy()
+    now, here = [1_000.0], SharedProcess()
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    assert here.admit("A")
+    assert here.enter("A")
     alone = entering(here, "B", alone=True)
     assert _entered(alone) is None
     now[0] += 20
@@ -337,14 +337,14 @@ def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
 
 def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
     async def handler(_: Job) -> bool:
-        return bool(occupancy.INSIDE.get())
+        return bool(shared_process.INSIDE_HANDLER.get())
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         with consumer.once(call(1)):
-            assert occupancy.INSIDE.get()
-        assert not occupancy.INSIDE.get()
+            assert shared_process.INSIDE_HANDLER.get()
+        assert not shared_process.INSIDE_HANDLER.get()
         assert consumer.process([call(2)])[0].result is True
-        assert not occupancy.INSIDE.get()
+        assert not shared_process.INSIDE_HANDLER.get()
 
 
 def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> None:
@@ -356,23 +356,23 @@ def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> N
         left.append(block)
 
     async def stands_still() -> None:
-        with occupancy.InsideHandler():
+        with shared_process.InsideHandler():
             await asyncio.sleep(0)
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         consumer.process([call(1)])
         left.clear()
-        assert not occupancy.INSIDE.get()
+        assert not shared_process.INSIDE_HANDLER.get()
     # As a coroutine of a loop that was closed: begun in a handler's context, ended in this one.
     inside, coroutine = copy_context(), stands_still()
-    inside.run(occupancy.INSIDE.set, True)
+    inside.run(shared_process.INSIDE_HANDLER.set, True)
     inside.run(coroutine.send, None)
     coroutine.close()
-    assert not occupancy.INSIDE.get()
+    assert not shared_process.INSIDE_HANDLER.get()
 
 
 def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
-    here = Occupancy()
+    here = SharedProcess()
     assert _entered(entering(here, "A")) is False
     waiting = entering(here, "B", alone=True)
     assert _entered(waiting) is None
@@ -381,7 +381,7 @@ def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
 
 
 def test_a_nested_batch_on_a_loop_does_not_wait_for_one_that_waits_for_its_handler(
-    here: Occupancy,
+    here: SharedProcess,
 ) -> None:
     """The one that wants to be alone waits for the handler, and the handler for its own batch."""
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)

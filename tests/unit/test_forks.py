@@ -11,7 +11,7 @@ import pytest
 FORKING = """
 import asyncio, os, signal, sys, threading, time
 from eventonce import Consumer, Rule
-from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.shared_process import THIS_PROCESS
 
 signal.alarm(240)
 LEASE = float(sys.argv[1])
@@ -60,7 +60,7 @@ if child == 0:
     signal.alarm(240)
     status = 1
     try:
-        assert not HERE._runs, "what the parent runs would keep others from being alone here"
+        assert not THIS_PROCESS._entered, "runs of the parent would keep others from being alone"
         {child}
         status = 0
     finally:

@@ -16,7 +16,7 @@ from eventonce import Consumer, Job, Outcome, Reject, Retry, Rule
 from eventonce.envelope import read
 from eventonce.errors import StoreError, StoreMismatch, StoreUnavailable
 from eventonce.runtime.gate import Gate
-from eventonce.runtime.occupancy import Occupancy
+from eventonce.runtime.shared_process import SharedProcess
 from eventonce.types import Verdict
 from tests.helpers import PATIENCE, Look, WatchedStore, call, statuses
 
@@ -197,8 +197,8 @@ def test_what_the_transaction_of_a_handler_has_settled_is_settled_by_nobody_else
 def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = Occupancy()
-    monkeypatch.setattr("eventonce.runtime.visit.HERE", here)
+    here = SharedProcess()
+    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", here)
     story: Story = []
 
     def handler(_: Job) -> None:
@@ -209,4 +209,4 @@ def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
     with Consumer(WatchedStore(told(story, {})), rules=RULE, handler=handler) as consumer:
         assert statuses(consumer.process([call(0)])) == ["failed"]
     assert story == [("claim", [False]), ("settle", ["release"])]
-    assert not here._runs
+    assert not here._entered

@@ -18,7 +18,7 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.runtime.async_scope import TransactionThreads
-from eventonce.runtime.occupancy import HERE
+from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import CopyWait
 from tests.helpers import PATIENCE, call, ruled
@@ -132,7 +132,7 @@ def test_a_thread_that_cannot_be_started_costs_nobody_an_event(
             caller.join(PATIENCE)
             assert not caller.is_alive()
         gate = consumer.runtime.gate
-        assert (gate.held(), gate._running, HERE._runs) == ([], {}, set())
+        assert (gate.held(), gate._running, THIS_PROCESS._entered) == ([], {}, set())
         way(consumer)
         consumer.close()
         assert set(effects.values()) == {1}, effects

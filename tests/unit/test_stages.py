@@ -19,8 +19,8 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
-from eventonce.runtime.occupancy import HERE
 from eventonce.runtime.on_asyncio import Entrance, _wake
+from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket, _Stage
 from eventonce.runtime.visit import CopyWait
@@ -313,7 +313,7 @@ def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
         Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
         staged(consumer) as stages,
     ):
-        alone = HERE.entering("alone", alone=True, nested=False)
+        alone = THIS_PROCESS.entering("alone", alone=True, nested=False)
         assert not [*alone]
         try:
             ended = Ended(consumer)
@@ -324,7 +324,7 @@ def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
             stages.give_up(ticket)
             assert statuses(ended.next().result()) == ["busy"]
         finally:
-            HERE.leave("alone")
+            THIS_PROCESS.leave("alone")
         assert statuses(consumer.process([call(0)])) == ["done"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule
-from eventonce.runtime.occupancy import INSIDE, Occupancy
+from eventonce.runtime.shared_process import INSIDE_HANDLER, SharedProcess
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Outcome
@@ -22,9 +22,9 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Occupancy:
-    own = Occupancy()
-    monkeypatch.setattr("eventonce.runtime.visit.HERE", own)
+def here(monkeypatch: pytest.MonkeyPatch) -> SharedProcess:
+    own = SharedProcess()
+    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", own)
     return own
 
 
@@ -47,17 +47,17 @@ def elsewhere(consumer: Consumer, number: int) -> list[Outcome]:
     return outcomes
 
 
-def is_idle(consumer: Consumer, here: Occupancy) -> bool:
+def is_idle(consumer: Consumer, here: SharedProcess) -> bool:
     """Whether nothing is held, led, asked for or run by anybody."""
     gate = consumer.runtime.gate
     lanes = [(lane._leader, list(lane._waiting)) for lane in (gate._claims, gate._settlements)]
-    return (gate.held(), gate._running, lanes) == ([], {}, [(None, [])] * 2) and not here._runs
+    return (gate.held(), gate._running, lanes) == ([], {}, [(None, [])] * 2) and not here._entered
 
 
 @pytest.mark.parametrize("way", ["process", "process alone", "once"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_lead(
-    store: Any, here: Occupancy, way: str
+    store: Any, here: SharedProcess, way: str
 ) -> None:
     numbers = iter(range(1_000_000))
     ran: list[str] = []
@@ -85,7 +85,7 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
             interruptions += isinstance(came, Interrupt)
             del came
             assert is_idle(consumer, here), interruptions
-            assert not INSIDE.get(), "this thread counts as a handler's"
+            assert not INSIDE_HANDLER.get(), "this thread counts as a handler's"
             # In this thread and in another, at once.
             outcomes = [
                 *consumer.process([call(next(numbers))]),

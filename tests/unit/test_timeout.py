@@ -51,7 +51,7 @@ def test_the_lease_of_a_plain_handler_that_takes_too_long_is_renewed_no_longer(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second run waits so long for the first, to be alone.
-    monkeypatch.setattr("eventonce.runtime.occupancy.ALONE_WAIT", 0.01)
+    monkeypatch.setattr("eventonce.runtime.shared_process.ALONE_WAIT", 0.01)
     store, go, begun = MemoryStore(), threading.Event(), threading.Event()
 
     def handler(_: Job) -> None:

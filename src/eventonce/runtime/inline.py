@@ -14,7 +14,7 @@ from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import invoke
-from eventonce.runtime.occupancy import INSIDE, STEP
+from eventonce.runtime.shared_process import ENTER_INTERVAL, INSIDE_HANDLER
 from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 
@@ -32,7 +32,7 @@ class Inline(Visit):
                 self._run(request.runs, asynchronous)
         except BaseException:
             # The interrupted code may be just before or after a handler.
-            INSIDE.set(self.around)
+            INSIDE_HANDLER.set(self.around)
             self.interrupted()
             raise
         return self.result()
@@ -69,14 +69,14 @@ class Inline(Visit):
         hold = self.hold
         assert hold is not None
         # `process` resets this if a signal interrupts.
-        INSIDE.set(True)
+        INSIDE_HANDLER.set(True)
         if asynchronous is None:
             self._one_by_one(runs, hold)
         else:
             awaited = [run for run in runs if run.plan.asynchronous]
             plain = [run for run in runs if not run.plan.asynchronous]
             asynchronous.run(awaited, hold, lambda: self._one_by_one(plain, hold))
-        INSIDE.set(self.around)
+        INSIDE_HANDLER.set(self.around)
         if hold.shared:
             self.runtime.gate.unsettled(hold)
 
@@ -114,7 +114,7 @@ class Inline(Visit):
                 next(entering)
             except StopIteration as stop:
                 return cast("bool | None", stop.value)
-            time.sleep(STEP)
+            time.sleep(ENTER_INTERVAL)
 
 
 def _on_loop() -> bool:

@@ -23,7 +23,7 @@ from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
-from eventonce.runtime.occupancy import INSIDE, InsideHandler
+from eventonce.runtime.shared_process import INSIDE_HANDLER, InsideHandler
 from eventonce.runtime.stages import CANCELLED, Stages, Ticket
 from eventonce.runtime.visit import CopyWait
 from eventonce.types import Job, Outcome
@@ -61,7 +61,7 @@ class Asynchronous:
         """Bring every event to its outcome, on the running loop."""
         door = self.door()
         context = copy_context()
-        context.run(INSIDE.set, True)
+        context.run(INSIDE_HANDLER.set, True)
         ends: list[asyncio.Future[None]] = [door.loop.create_future()]
         starter = _Starter(door, self._scope_of) if self._runtime.routes.asynchronous else None
         ticket = Ticket(

@@ -23,7 +23,7 @@ from eventonce.errors import StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import as_failure, invoke
 from eventonce.runtime.lane import MOST_ITEMS, copied
-from eventonce.runtime.occupancy import STEP
+from eventonce.runtime.shared_process import ENTER_INTERVAL
 from eventonce.runtime.slots import Later, Slots
 from eventonce.runtime.visit import CopyWait, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
@@ -277,7 +277,7 @@ class Stages:
             next(ticket.entry)
         except StopIteration as stop:
             return True, cast("bool | None", stop.value)
-        self._slots.call_later(STEP, partial(self._enter_again, ticket))
+        self._slots.call_later(ENTER_INTERVAL, partial(self._enter_again, ticket))
         return False, None
 
     def _enter_again(self, ticket: Ticket) -> None:

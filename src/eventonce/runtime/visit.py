@@ -13,7 +13,7 @@ import msgspec
 from eventonce.core.engine import Batch, Request, Wait
 from eventonce.core.plan import Handler, Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
-from eventonce.runtime.occupancy import HERE, INSIDE
+from eventonce.runtime.shared_process import INSIDE_HANDLER, THIS_PROCESS
 from eventonce.types import Outcome
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Visit(Batch):
         Batch.__init__(self, planned, runtime.name, runtime.clock)
         self.runtime = runtime
         self._copy_wait = copy_wait
-        self.around = INSIDE.get()
+        self.around = INSIDE_HANDLER.get()
         """The mark of the handler that this batch is called from, False for none."""
         self.nested = self.around is not False
         """Whether a handler waits for this batch."""
@@ -88,11 +88,11 @@ class Visit(Batch):
 
     def admitted(self) -> bool:
         """Whether the batch could enter beside others at once."""
-        return HERE.admit(self)
+        return THIS_PROCESS.enter(self)
 
     def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
         """Yield while the batch waits for others of this process; return whether it is alone."""
-        return HERE.entering(self, alone=alone, nested=self.nested)
+        return THIS_PROCESS.entering(self, alone=alone, nested=self.nested)
 
     def execute(self, runs: Sequence[Run]) -> None:
         """Renew the leases of these runs until the round ends."""
@@ -137,4 +137,4 @@ class Visit(Batch):
         """End the round: the granted runs are settled."""
         self.runtime.gate.let_go(self.hold, [run.claim for run in runs])
         self.hold = None
-        HERE.leave(self)
+        THIS_PROCESS.leave(self)

@@ -32,7 +32,7 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.runtime.gate import is_overdue
-from eventonce.runtime.occupancy import INSIDE
+from eventonce.runtime.shared_process import INSIDE_HANDLER
 from eventonce.runtime.stages import Ticket
 from eventonce.runtime.visit import CopyWait
 from eventonce.stores.probe import new_trial_key
@@ -116,7 +116,7 @@ class Worker:
         self._stages = consumer.runtime.awaiting.stages(settings.concurrency)
         self._starter = consumer.runtime.awaiting.starter() if consumer.asynchronous else None
         self._context = copy_context()
-        self._context.run(INSIDE.set, True)
+        self._context.run(INSIDE_HANDLER.set, True)
         self._draining = False
         self._unhandled = count()
         self._keeps = getattr(source, "keeps", False)
