@@ -28,12 +28,12 @@ from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
 from eventonce.rules import Rule, Ruleset
 from eventonce.runtime import redrive
-from eventonce.runtime.inline import Inline
+from eventonce.runtime.inline import until_executed
 from eventonce.runtime.invoke import Scope, as_failure
 from eventonce.runtime.retention import Retention, kept_for
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.runtime import COPY_WAIT, ONE, Runtime
 from eventonce.runtime.shared_process import INSIDE_HANDLER, InsideHandler
-from eventonce.runtime.visit import CopyWait
 from eventonce.stores import open_store
 from eventonce.types import Claim, Event, Job, Letter, Outcome
 
@@ -242,21 +242,21 @@ class Consumer:
     def _block(self, event: Incoming) -> Iterator[Job]:
         started = time.perf_counter()
         planned = self.runtime.plan([event], lambda _: _BLOCK)
-        visit = Inline(self.runtime, planned, CopyWait(COPY_WAIT))
+        batch = RunningBatch(self.runtime, planned, CopyWait(COPY_WAIT))
         ended = False
         try:
-            if visit.until_executed() is None:
+            if until_executed(batch) is None:
                 ended = True
-                yield _not_run(planned[0], self.runtime.tell(visit.result(), started)[0])
+                yield _not_run(planned[0], self.runtime.tell(batch.result(), started)[0])
                 return
-            (run,) = visit.runs
+            (run,) = batch.runs
             job = run.start()
             scope = None
             if self.runtime.transactions is not None:
                 scope = Scope(run, job, self.runtime.transactions)
                 job.connect = scope.connect
             try:
-                with InsideHandler(), visit.inside(run):
+                with InsideHandler(), batch.inside(run):
                     yield job
             except BaseException as error:
                 finish(run, error=as_failure(error))
@@ -268,15 +268,15 @@ class Consumer:
                 if scope is not None:
                     scope.keep()
             finally:
-                visit.until_executed()
+                until_executed(batch)
                 ended = True
-                job.outcome = self.runtime.tell(visit.result(), started)[0]
+                job.outcome = self.runtime.tell(batch.result(), started)[0]
         except BaseException as error:
             # The garbage collector may leave an abandoned block in any context.
             if not isinstance(error, GeneratorExit):
-                INSIDE_HANDLER.set(visit.around)
+                INSIDE_HANDLER.set(batch.called_in)
             if not ended:
-                visit.interrupted()
+                batch.interrupted()
             raise
 
     @property

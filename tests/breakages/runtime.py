@@ -12,8 +12,8 @@ from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.runtime import lane as lanes
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.lane import Lane
+from eventonce.runtime.running_batch import RunningBatch
 from eventonce.runtime.stages import Stages
-from eventonce.runtime.visit import Visit
 from eventonce.types import Outcome
 from eventonce.worker import inflight
 from eventonce.worker.ack_buffer import AckBuffer
@@ -122,8 +122,8 @@ def nothing(*_: object, **__: object) -> None:
     """Do nothing where something must be done."""
 
 
-def cancels_only(self: Any, ticket: Any) -> None:
-    ticket.cancelled = True
+def cancels_only(self: Any, batch: Any) -> None:
+    batch.cancelled = True
 
 
 BREAKAGES: tuple[Breakage, ...] = (
@@ -186,13 +186,13 @@ BREAKAGES: tuple[Breakage, ...] = (
         promises.an_interrupted_caller_frees_what_it_did_not_run,
     ),
     Breakage(
-        "visit: the leases of an interrupted caller are kept for ever",
-        attribute(Visit, "leave", nothing),
+        "running batch: the leases of an interrupted caller are kept for ever",
+        attribute(RunningBatch, "leave", nothing),
         promises.an_interrupted_caller_frees_what_it_did_not_run,
     ),
     Breakage(
-        "visit: a copy waits for nobody",
-        attribute(Visit, "wait", lambda *_: 0.0),
+        "running batch: a copy waits for nobody",
+        attribute(RunningBatch, "wait", lambda *_: 0.0),
         test_gate.test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate,
         (test_gate.through_process, "patch"),
     ),

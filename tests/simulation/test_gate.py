@@ -15,12 +15,12 @@ import pytest
 
 from eventonce import Consumer, Job, Rule, StoreUnavailable
 from eventonce.runtime import gate as gates
-from eventonce.runtime import inline, lane, stages, visit
+from eventonce.runtime import inline, lane, running_batch, stages
 from eventonce.runtime.gate import Gate
 from eventonce.runtime.lane import Lane
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
-from eventonce.runtime.stages import Ticket
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.stages import StagedBatch
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
 from tests.simulation.interleavings import Event, Schedule, Stuck, interleavings
@@ -161,7 +161,7 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
     for module in (lane, gates, stages):
         patch.setattr(module, "threading", simulated)
     patch.setattr(stages, "Slots", lambda _, work: Slots(schedule, work))
-    patch.setattr(inline, "Event", lambda: Event(schedule, visit.AT_ONCE))
+    patch.setattr(inline, "Event", lambda: Event(schedule, running_batch.AT_ONCE))
     ran, answered = Counter[str](), dict[int, list[Outcome]]()
 
     def handler(job: Job) -> None:
@@ -181,13 +181,14 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
         if not scene.slots:
             answered[number] = consumer.process(events)
             return
-        told: list[Ticket] = []
-        plans = consumer.runtime.plan(events)
-        ticket = Ticket(consumer.runtime, plans, CopyWait(5), told.append, context=copy_context())
-        staged.submit([ticket])
+        told: list[StagedBatch] = []
+        runtime = consumer.runtime
+        running = RunningBatch(runtime, runtime.plan(events), CopyWait(5))
+        batch = StagedBatch(running, told.append, context=copy_context())
+        staged.submit([batch])
         schedule.stop(lambda: bool(told))
-        assert told == [ticket]
-        answered[number] = ticket.result()
+        assert told == [batch]
+        answered[number] = batch.result()
         slots.closed = len(answered) == len(scene.callers)
 
     def look() -> None:
@@ -260,8 +261,8 @@ def test_a_stage_that_does_not_look_once_more_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def run(stage: Any) -> None:
-        if tickets := stage._taken():
-            stage._work(tickets)
+        if batches := stage._taken():
+            stage._work(batches)
         stage._begun = False
 
     monkeypatch.setattr(stages._Stage, "run", run)
@@ -270,8 +271,8 @@ def test_a_stage_that_does_not_look_once_more_is_found_out(
 
 
 def test_a_batch_that_goes_on_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpark(self: Any, ticket: Ticket, _: int) -> None:
-        self._slots.call(lambda: self._advance(ticket, True))
+    def unpark(self: Any, batch: StagedBatch, _: int) -> None:
+        self._slots.call(lambda: self._advance(batch, True))
 
     monkeypatch.setattr(stages.Stages, "_unpark", unpark)
     with pytest.raises(AssertionError):

@@ -55,7 +55,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedProcess]:
     monkeypatch.setattr(shared_process, "ALONE_WAIT", PATIENCE)
     monkeypatch.setattr(shared_process, "ENTER_INTERVAL", 0.001)
     own = SharedProcess()
-    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", own)
+    monkeypatch.setattr("eventonce.runtime.running_batch.THIS_PROCESS", own)
     yield own
     assert own._entered == own._alone == set()
 

@@ -13,7 +13,7 @@ import pytest
 from eventonce import Consumer, Job, Reject
 from eventonce.core.plan import Run
 from eventonce.runtime import gate as gates
-from eventonce.runtime import lane, visit
+from eventonce.runtime import lane, running_batch
 from eventonce.runtime.gate import Gate
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
@@ -38,7 +38,7 @@ def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
 def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(visit, "PAUSES", (0.001, 0.002))
+    monkeypatch.setattr(running_batch, "PAUSES", (0.001, 0.002))
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     elsewhere, here = (Consumer(store, rules=ruled(), handler=lambda _: None) for _ in range(2))

@@ -198,7 +198,7 @@ def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = SharedProcess()
-    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", here)
+    monkeypatch.setattr("eventonce.runtime.running_batch.THIS_PROCESS", here)
     story: Story = []
 
     def handler(_: Job) -> None:

@@ -18,9 +18,9 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.runtime.async_scope import TransactionThreads
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
-from eventonce.runtime.stages import Ticket
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.stages import StagedBatch
 from tests.helpers import PATIENCE, call, ruled
 
 CALLS = range(6)
@@ -50,15 +50,13 @@ def on_loop(consumer: Consumer) -> None:
 
 def staged(consumer: Consumer) -> None:
     """As a worker does it."""
-    runtime, told = consumer.runtime, SimpleQueue[Ticket]()
+    runtime, told = consumer.runtime, SimpleQueue[StagedBatch]()
     stages = runtime.awaiting.stages(2)
-    tickets = [
-        Ticket(runtime, runtime.plan([call(number)]), CopyWait(5), told.put, context=copy_context())
-        for number in CALLS
-    ]
-    stages.submit(tickets[:2])
-    stages.submit(tickets[2:])
-    for _ in tickets:
+    running = [RunningBatch(runtime, runtime.plan([call(number)]), CopyWait(5)) for number in CALLS]
+    batches = [StagedBatch(one, told.put, context=copy_context()) for one in running]
+    stages.submit(batches[:2])
+    stages.submit(batches[2:])
+    for _ in batches:
         with suppress(RuntimeError):
             told.get(timeout=PATIENCE).result()
     stages.close()

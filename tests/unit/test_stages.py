@@ -20,10 +20,10 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
 from eventonce.runtime.on_asyncio import Entrance, _wake
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.slots import Slots
-from eventonce.runtime.stages import CANCELLED, Stages, Ticket, _Stage
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.stages import CANCELLED, StagedBatch, Stages, _Stage
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -35,15 +35,15 @@ class Ended:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._told: SimpleQueue[Ticket] = SimpleQueue()
+        self._told: SimpleQueue[StagedBatch] = SimpleQueue()
 
-    def ticket(self, *numbers: int) -> Ticket:
+    def batch(self, *numbers: int) -> StagedBatch:
         runtime = self._consumer.runtime
         planned = runtime.plan([call(number) for number in numbers])
-        copies = CopyWait(10 * PATIENCE)
-        return Ticket(runtime, planned, copies, self._told.put, context=copy_context())
+        running = RunningBatch(runtime, planned, CopyWait(10 * PATIENCE))
+        return StagedBatch(running, self._told.put, context=copy_context())
 
-    def next(self) -> Ticket:
+    def next(self) -> StagedBatch:
         return self._told.get(timeout=PATIENCE)
 
     def none_left(self) -> bool:
@@ -89,16 +89,16 @@ def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs()
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
         ended = Ended(consumer)
-        stages.submit([ended.ticket(0)])
+        stages.submit([ended.batch(0)])
         assert begun.wait(PATIENCE)
         assert stages.busy == 1
         # A copy of the one that runs, with one that waits for a thread.
-        stages.submit([ended.ticket(0, 1), ended.ticket(2)])
+        stages.submit([ended.batch(0, 1), ended.batch(2)])
         until(lambda: len(stages._slots._waiting) == 2)
         stages.cancel()
         freed = [ended.next().result(), ended.next().result()]
         assert sorted(map(statuses, freed)) == [["busy", "failed"], ["failed"]]
-        stages.submit([ended.ticket(3)])
+        stages.submit([ended.batch(3)])
         (late,) = ended.next().result()
         assert (late.status, late.reason) == ("failed", CANCELLED)
         go.set()
@@ -126,7 +126,7 @@ def test_a_batch_that_waits_for_two_runs_goes_on_once(*, together: bool) -> None
         runs = [pool.submit(consumer.process, batch) for batch in batches]
         for _ in batches:
             assert begun.acquire(timeout=PATIENCE)
-        stages.submit([ended.ticket(0, 1)])
+        stages.submit([ended.batch(0, 1)])
         until(lambda: len(waiters) == 2)
         go[0].set()
         if not together:
@@ -144,11 +144,11 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_it() -> None:
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        deaf, other = ended.ticket(0), ended.ticket(1)
+        deaf, other = ended.batch(0), ended.batch(1)
         deaf.ended = lambda _: 1 / 0  # type: ignore[assignment]
         stages.submit([deaf, other])
         assert ended.next() is other
-        assert 0 < other.runs[0].took < time.monotonic() - began
+        assert 0 < other.running.runs[0].took < time.monotonic() - began
 
 
 def test_a_store_that_fails_again_while_it_is_cleaned_up_is_told() -> None:
@@ -162,7 +162,7 @@ def test_a_store_that_fails_again_while_it_is_cleaned_up_is_told() -> None:
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        stages.submit([ended.ticket(0)])
+        stages.submit([ended.batch(0)])
         with pytest.raises(ZeroDivisionError):
             ended.next().result()
 
@@ -181,7 +181,7 @@ def test_a_store_that_is_away_is_asked_once_for_all() -> None:
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        stages.submit([ended.ticket(number) for number in range(5)])
+        stages.submit([ended.batch(number) for number in range(5)])
         submitted.set()
         assert [statuses(ended.next().result()) for _ in range(5)] == [["failed"]] * 5
     # Some may have been asked for before the others had come.
@@ -202,7 +202,7 @@ def test_a_call_claims_no_more_than_stores_take_at_once(monkeypatch: pytest.Monk
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        stages.submit([ended.ticket(number) for number in range(5)])
+        stages.submit([ended.batch(number) for number in range(5)])
         assert [statuses(ended.next().result()) for _ in range(5)] == [["done"]] * 5
     assert max(claimed) == 2
 
@@ -213,9 +213,9 @@ def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:
 
     with Consumer("memory:", rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
         ended, starter = Ended(consumer), consumer.runtime.awaiting.starter()
-        ticket = ended.ticket(0)
-        ticket.starter = starter
-        stages.submit([ticket])
+        batch = ended.batch(0)
+        batch.starter = starter
+        stages.submit([batch])
         assert statuses(ended.next().result()) == ["done"]
         assert not starter._handlers
 
@@ -227,7 +227,7 @@ def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:
     ):
         ended = Ended(consumer)
         for number in range(3):
-            stages.submit([ended.ticket(number)])
+            stages.submit([ended.batch(number)])
             assert statuses(ended.next().result()) == ["done"]
             until(lambda: stages.busy == 0)
 
@@ -246,26 +246,26 @@ def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
     done: list[Any] = []
     slots: Slots[Any] = Slots(1, lambda _: None)
     stage = _Stage(slots, done.extend, lambda *_: None)
-    tickets: list[Any] = ["a", "b"]
-    stage._waiting = Raced(tickets)
+    batches: list[Any] = ["a", "b"]
+    stage._waiting = Raced(batches)
     stage.run()
     slots.close()
-    assert done == tickets
+    assert done == batches
 
 
 def test_batches_of_one_key_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all of them whenever one of them is claimed."""
-    many, looked = 300, list[Ticket]()
+    many, looked = 300, list[StagedBatch]()
     monkeypatch.setattr(
         "eventonce.runtime.stages._claims",
-        lambda ticket: looked.append(ticket) or ticket.request.claims,  # type: ignore[func-returns-value]
+        lambda batch: looked.append(batch) or batch.request.claims,  # type: ignore[func-returns-value]
     )
     with (
         Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        stages.submit([ended.ticket(0, number) for number in range(1, many + 1)])
+        stages.submit([ended.batch(0, number) for number in range(1, many + 1)])
         outcomes = [statuses(ended.next().result()) for _ in range(many)]
     assert outcomes.count(["done"] * 2) == 1
     assert outcomes.count(["duplicate", "done"]) == many - 1
@@ -284,7 +284,7 @@ def test_batches_that_share_some_keys_all_have_their_turn(monkeypatch: pytest.Mo
     ):
         ended = Ended(consumer)
         for at in range(0, len(batches), 60):
-            stages.submit([ended.ticket(*some) for some in batches[at : at + 60]])
+            stages.submit([ended.batch(*some) for some in batches[at : at + 60]])
         told = [status for _ in batches for status in statuses(ended.next().result())]
     assert sorted(ran) == [f"id-{number}" for number in range(keys)]
     assert Counter(told) == {"done": keys, "duplicate": sum(map(len, batches)) - keys}
@@ -297,13 +297,13 @@ def test_where_no_thread_can_be_started_those_behind_are_told_too() -> None:
 
     failed: list[Any] = []
 
-    def told(ticket: Any, _: BaseException) -> None:
-        failed.append(ticket.name)
+    def told(batch: Any, _: BaseException) -> None:
+        failed.append(batch.name)
 
     slots: Any = SimpleNamespace(call=refuses)
     stage = _Stage(slots, lambda _: None, told)
     line = deque(SimpleNamespace(name=name, behind=None) for name in "bc")
-    first: Any = SimpleNamespace(name="a", behind=line, nested=True)
+    first: Any = SimpleNamespace(name="a", behind=line, running=SimpleNamespace(nested=True))
     stage.put(first)
     assert failed == ["a", "b", "c"]
 
@@ -317,11 +317,11 @@ def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
         assert not [*alone]
         try:
             ended = Ended(consumer)
-            ticket = ended.ticket(0)
-            stages.submit([ticket])
-            until(lambda: ticket.entry is not None)
+            batch = ended.batch(0)
+            stages.submit([batch])
+            until(lambda: batch.entry is not None)
             assert ended.none_left()
-            stages.give_up(ticket)
+            stages.give_up(batch)
             assert statuses(ended.next().result()) == ["busy"]
         finally:
             THIS_PROCESS.leave("alone")
@@ -353,7 +353,7 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
         ended, loop = Ended(consumer), Turns()
         entrance = Entrance(loop.loop, stages)
         numbers = iter(range(1_000))
-        sent = [ended.ticket(next(numbers)) for _ in range(2)]
+        sent = [ended.batch(next(numbers)) for _ in range(2)]
         entrance.submit(sent[0])
         entrance.submit(sent[1])
         for came in interrupted_everywhere(loop.turn):
@@ -364,7 +364,7 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
             loop.turns()
             assert {ended.next(), ended.next()} == set(sent)
             assert [statuses(one.result()) for one in sent] == [["done"]] * 2
-            sent = [ended.ticket(next(numbers)) for _ in range(2)]
+            sent = [ended.batch(next(numbers)) for _ in range(2)]
             entrance.submit(sent[0])
             entrance.submit(sent[1])
         assert next(numbers) > 20

@@ -24,7 +24,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> SharedProcess:
     own = SharedProcess()
-    monkeypatch.setattr("eventonce.runtime.visit.THIS_PROCESS", own)
+    monkeypatch.setattr("eventonce.runtime.running_batch.THIS_PROCESS", own)
     return own
 
 

@@ -22,8 +22,8 @@ from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
 from eventonce.letters.runners import foreseen
 from eventonce.runtime.observers import to_log
+from eventonce.runtime.running_batch import CopyWait
 from eventonce.runtime.unhandled import ADVICE, UNHANDLED_TYPES
-from eventonce.runtime.visit import CopyWait
 from eventonce.sources import FileSource
 from eventonce.types import Outcome
 from eventonce.web import receiver

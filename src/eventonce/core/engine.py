@@ -26,6 +26,7 @@ from eventonce.core.outcomes import (
     suppressed,
 )
 from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.ports import HostProcess
 from eventonce.core.reasons import NOT_ALONE, REFUSED, reason
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.errors import EventonceError, SourceUnavailable, StoreError, StoreUnavailable
@@ -95,37 +96,31 @@ class Batch:
         self._now = clock
         self.runs = [Run(plan, plan.claim) for plan in planned if type(plan) is Plan]
 
-    def admitted(self) -> bool:
-        """Whether the batch may begin beside others at once; if not, the steps yield `Enter`."""
-        return False
-
-    def leave(self, runs: Sequence[Run]) -> None:
-        """End the round of these runs."""
-
-    def steps(self) -> Steps[list[Outcome]]:
-        """Bring every event to its outcome, in the order given; a bad event affects no other."""
+    def steps(self, process: HostProcess | None = None) -> Steps[list[Outcome]]:
+        """Bring every event to its outcome, in the order given; a bad event affects no other.
+        Without a `process`, the steps yield `Enter` before every claim."""
         # Most batches have one event, and each generator between the engine and its caller costs.
-        return (
-            self._together(self.runs) if len(self.runs) == len(self._planned) == 1 else self._all()
-        )
+        if len(self.runs) == len(self._planned) == 1:
+            return self._together(self.runs, process)
+        return self._all(process)
 
-    def _all(self) -> Steps[list[Outcome]]:
+    def _all(self, process: HostProcess | None) -> Steps[list[Outcome]]:
         planned, runs = self._planned, self.runs
         refused = yield from self._refuse([one for one in planned if type(one) is Refusal])
         if runs:
-            yield from self._process(runs)
+            yield from self._in_turn(runs, process)
         rest, ended = iter(refused), iter(runs)
         return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
 
-    def _process(self, runs: Sequence[Run]) -> Steps[None]:
+    def _in_turn(self, runs: Sequence[Run], process: HostProcess | None) -> Steps[None]:
         if len({run.claim.key for run in runs}) == len(runs):
-            yield from self._together(runs)
+            yield from self._together(runs, process)
             return
         waiting = _by_key(runs)
         asking: set[Run] = set()
         while waiting:
             leaders, followers = _line_up(waiting, asking)
-            yield from self._together(leaders)
+            yield from self._together(leaders, process)
             untold = []
             for run, leader in followers:
                 if _tells_the_id(leader, run):
@@ -137,7 +132,9 @@ class Batch:
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
 
-    def _together(self, runs: Sequence[Run]) -> Steps[list[Outcome]]:  # noqa: PLR0912, PLR0915  below
+    def _together(  # noqa: PLR0912, PLR0915  below
+        self, runs: Sequence[Run], process: HostProcess | None
+    ) -> Steps[list[Outcome]]:
         """Bring these runs, each of another key, to their outcomes, in rounds: claim, run, settle.
 
         One generator for all steps of an ordinary event: another one, with the requests and answers
@@ -149,7 +146,7 @@ class Batch:
         """Runs that ended a process, or ran beside a run that did."""
         while True:
             is_alone: bool | None = False
-            if alone or not self.admitted():
+            if alone or process is None or not process.enter():
                 is_alone = yield Enter(alone)
             if is_alone is None:
                 # Not returned: the next run must learn that this event may have ended a process.
@@ -203,7 +200,8 @@ class Batch:
                         else:
                             self._settled(settling, answers)
                 # After an exception the caller frees its leases first, and then leaves.
-                self.leave(runs)
+                if process is not None:
+                    process.leave(claims)
             if suspects:
                 # Claimed again, alone: no other lease is held that would be lost with the process.
                 runs, alone = [suspects.pop(0)], True

@@ -1,4 +1,4 @@
-"""The protocols of a store, its dead letters, a transaction, a source and an observer."""
+"""The protocols of a store, dead letters, a transaction, a process, a source and an observer."""
 
 from __future__ import annotations
 
@@ -200,6 +200,19 @@ class StoreSchema(Protocol):
 
     def check(self) -> list[Finding]:
         """Check that all parts are as they must be, permissions too."""
+        ...
+
+
+class HostProcess(Protocol):
+    """The process that runs a batch: the engine's direct calls to it. A request would cost more."""
+
+    def enter(self) -> bool:
+        """Begin beside the other batches of the process, if no wait is needed; return whether the
+        batch began."""
+        ...
+
+    def leave(self, claims: Sequence[Claim]) -> None:
+        """End the runs of these claims: their outcomes are known."""
         ...
 
 

@@ -23,9 +23,9 @@ from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import INSIDE_HANDLER, InsideHandler
-from eventonce.runtime.stages import CANCELLED, Stages, Ticket
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.stages import CANCELLED, StagedBatch, Stages
 from eventonce.types import Job, Outcome
 
 if TYPE_CHECKING:
@@ -64,30 +64,28 @@ class Asynchronous:
         context.run(INSIDE_HANDLER.set, True)
         ends: list[asyncio.Future[None]] = [door.loop.create_future()]
         starter = _Starter(door, self._scope_of) if self._runtime.routes.asynchronous else None
-        ticket = Ticket(
-            self._runtime,
-            planned,
-            copy_wait,
+        batch = StagedBatch(
+            RunningBatch(self._runtime, planned, copy_wait),
             lambda _: door.call(_wake, ends),
             context=context,
             starter=starter,
         )
         try:
-            door.submit(ticket)
+            door.submit(batch)
             await ends[0]
         except asyncio.CancelledError:
             # A handler in a thread cannot be stopped; its lease is renewed until it ends.
             door.catch_up()
-            door.stages.give_up(ticket)
+            door.stages.give_up(batch)
             if starter is not None:
                 starter.cancel()
-            await _ended(ticket, ends)
+            await _ended(batch, ends)
             raise
         except BaseException:
             # A signal, or the loop is gone.
-            door.stages.give_up(ticket)
+            door.stages.give_up(batch)
             raise
-        return ticket.result()
+        return batch.result()
 
     def run(self, runs: Sequence[Run], hold: Hold, meanwhile: Callable[[], None]) -> None:
         """Run async handlers side by side on the consumer's own loop, and wait for them; call
@@ -198,10 +196,10 @@ class Entrance(Door):
         self._sends = False
         """Whether the loop will call `_send`."""
 
-    def submit(self, ticket: Ticket) -> None:
+    def submit(self, batch: StagedBatch) -> None:
         """Send this batch to the stages, with all others of this turn of the loop."""
-        self.stages.add(ticket)
-        self._nested = self._nested or ticket.nested
+        self.stages.add(batch)
+        self._nested = self._nested or batch.running.nested
         if not self._sends:
             self.loop.call_soon(self._send)
             self._sends = True
@@ -276,10 +274,10 @@ def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-async def _ended(ticket: Ticket, futures: list[asyncio.Future[None]]) -> None:
+async def _ended(batch: StagedBatch, futures: list[asyncio.Future[None]]) -> None:
     """Wait for the end of a batch whose caller was cancelled, also if it is cancelled again."""
     loop = asyncio.get_running_loop()
-    while ticket.outcomes is None and ticket.defect is None:
+    while batch.running.outcomes is None and batch.defect is None:
         futures.append(loop.create_future())
         with suppress(asyncio.CancelledError):
             await futures[-1]

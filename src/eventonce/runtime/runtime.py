@@ -18,14 +18,14 @@ from eventonce.core.ports import LetterSink, Observer, Store, StoreNames, Transa
 from eventonce.core.routing import Route, Routes
 from eventonce.errors import ConfigError
 from eventonce.log import log
+from eventonce.runtime import inline
 from eventonce.runtime.background_task import BackgroundTask, keep_name
 from eventonce.runtime.brief_results import BriefResults
 from eventonce.runtime.gate import SETTLE_PAUSES, Gate
-from eventonce.runtime.inline import Inline
 from eventonce.runtime.nonces import new_nonce
 from eventonce.runtime.retention import Retention
+from eventonce.runtime.running_batch import CopyWait, RunningBatch, Tracer
 from eventonce.runtime.unhandled import Unhandled
-from eventonce.runtime.visit import CopyWait, Tracer
 from eventonce.types import Event, Outcome
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ class Runtime:
             from eventonce.runtime.loop_thread import refuse_on_loop  # noqa: PLC0415  as below
 
             refuse_on_loop()
-            return Inline(self, planned, copy_wait).process(self.awaiting)
-        return Inline(self, planned, copy_wait).process()
+            return inline.process(RunningBatch(self, planned, copy_wait), self.awaiting)
+        return inline.process(RunningBatch(self, planned, copy_wait))
 
     def run_again(self, events: Iterable[Incoming]) -> list[Outcome]:
         """Run events that were given up; an event that took effect meanwhile does not run.

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait
 from eventonce.core.outcomes import finish, settlement
-from eventonce.core.plan import Plan, Refusal, Run
+from eventonce.core.plan import Run
 from eventonce.errors import StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.invoke import as_failure, invoke
 from eventonce.runtime.lane import MOST_ITEMS, copied
+from eventonce.runtime.running_batch import RunningBatch
 from eventonce.runtime.shared_process import ENTER_INTERVAL
 from eventonce.runtime.slots import Later, Slots
-from eventonce.runtime.visit import CopyWait, Visit
 from eventonce.types import Claim, Letter, Outcome, Settlement
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Starter(Protocol):
         ...
 
 
-class Ticket(Visit):
-    """One batch on its way through the stages."""
+class StagedBatch:
+    """A running batch on its way through the stages."""
 
     request: Any = None
     entry: Any = None
@@ -60,7 +60,7 @@ class Ticket(Visit):
     """The call that ends the wait at the latest."""
     returned: Iterator[int]
     """Counts the handlers that have returned."""
-    behind: deque[Ticket] | None = None
+    behind: deque[StagedBatch] | None = None
     """Batches that share a key with this one, and are claimed after it."""
     cancelled = False
     defect: BaseException | None = None
@@ -68,26 +68,24 @@ class Ticket(Visit):
 
     def __init__(
         self,
-        runtime: Runtime,
-        planned: Sequence[Plan | Refusal],
-        copy_wait: CopyWait,
-        ended: Callable[[Ticket], None],
+        running: RunningBatch,
+        ended: Callable[[StagedBatch], None],
         *,
         context: Context,
         starter: Starter | None = None,
     ) -> None:
         """`ended` is called once, in any thread; handlers run in copies of `context`."""
-        Visit.__init__(self, runtime, planned, copy_wait)
+        self.running = running
         self.ended = ended
         self.context = context
         self.starter = starter
 
     def result(self) -> list[Outcome]:
         """The outcomes; raises the defect, if there was one."""
-        if self.outcomes is None:
+        if self.running.outcomes is None:
             assert self.defect is not None
             raise self.defect
-        return self.outcomes
+        return self.running.outcomes
 
 
 class _Stage:
@@ -95,27 +93,27 @@ class _Stage:
 
     def __init__(
         self,
-        slots: Slots[tuple[Ticket, Run]],
-        work: Callable[[list[Ticket]], None],
-        fail: Callable[[Ticket, BaseException], None],
+        slots: Slots[tuple[StagedBatch, Run]],
+        work: Callable[[list[StagedBatch]], None],
+        fail: Callable[[StagedBatch, BaseException], None],
     ) -> None:
         """`fail` is called for each batch for which no thread can be started."""
         self._slots = slots
         self._work = work
         self._fail = fail
         self._lock = threading.Lock()
-        self._waiting: deque[Ticket] = deque()
+        self._waiting: deque[StagedBatch] = deque()
         self._begun = False
         """Whether a thread does the step, or is about to."""
 
-    def put(self, ticket: Ticket) -> None:
+    def put(self, batch: StagedBatch) -> None:
         """Add this batch, and begin."""
-        self.add(ticket)
-        self.begin(nested=ticket.nested)
+        self.add(batch)
+        self.begin(nested=batch.running.nested)
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, batch: StagedBatch) -> None:
         """Add this batch, for the next `begin`."""
-        self._waiting.append(ticket)
+        self._waiting.append(batch)
 
     def begin(self, *, nested: bool = False) -> None:
         """Start the step for the batches that have come; idempotent."""
@@ -133,18 +131,18 @@ class _Stage:
             if not isinstance(error, RuntimeError):
                 # A signal: the interrupted caller calls `begin` again.
                 raise
-            for ticket in self._taken():
-                for each in (ticket, *(ticket.behind or ())):
+            for batch in self._taken():
+                for each in (batch, *(batch.behind or ())):
                     self._fail(each, copied(error))
 
-    def _taken(self) -> list[Ticket]:
+    def _taken(self) -> list[StagedBatch]:
         """Take the batches that have come by now."""
-        tickets: list[Ticket] = []
+        batches: list[StagedBatch] = []
         # The thread of a nested batch may take some at the same time.
         with suppress(IndexError):
             for _ in range(len(self._waiting)):
-                tickets.append(self._waiting.popleft())  # noqa: PERF401  kept after an IndexError
-        return tickets
+                batches.append(self._waiting.popleft())  # noqa: PERF401  kept after an IndexError
+        return batches
 
     def take(self) -> bool:
         """Whether this thread must call `run`, because no other does or is about to."""
@@ -155,8 +153,8 @@ class _Stage:
     def run(self) -> None:
         """Do the step for the batches that have come."""
         try:
-            if tickets := self._taken():
-                self._work(tickets)
+            if batches := self._taken():
+                self._work(batches)
         finally:
             self._begun = False
             if self._waiting:
@@ -170,7 +168,7 @@ class Stages:
         """`threads` is the most plain handlers that run side by side."""
         self._runtime = runtime
         self._transactions = runtime.transactions
-        self._slots: Slots[tuple[Ticket, Run]] = Slots(threads, self._run)
+        self._slots: Slots[tuple[StagedBatch, Run]] = Slots(threads, self._run)
         self._coming = _Stage(self._slots, self._come, self._fail)
         self._claiming = _Stage(self._slots, self._claim, self._fail)
         self._stages: Mapping[type[Request], _Stage] = {
@@ -187,15 +185,15 @@ class Stages:
         """Threads that run plain handlers."""
         return self._slots.busy
 
-    def submit(self, tickets: Sequence[Ticket]) -> None:
+    def submit(self, batches: Sequence[StagedBatch]) -> None:
         """Bring the events of these batches to their outcomes; the batches are claimed together."""
-        for ticket in tickets:
-            self.add(ticket)
-        self.begin(nested=any(ticket.nested for ticket in tickets))
+        for batch in batches:
+            self.add(batch)
+        self.begin(nested=any(batch.running.nested for batch in batches))
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, batch: StagedBatch) -> None:
         """Bring the events of this batch to their outcomes, after the next `begin`."""
-        self._coming.add(ticket)
+        self._coming.add(batch)
 
     def begin(self, *, nested: bool) -> None:
         """Begin with the batches that were added; `nested` if a handler waits for one of them. An
@@ -216,248 +214,246 @@ class Stages:
 
     def _advance(
         self,
-        ticket: Ticket,
+        batch: StagedBatch,
         answer: Any = None,
         error: BaseException | None = None,
-        begun: list[tuple[Ticket, Run]] | None = None,
+        begun: list[tuple[StagedBatch, Run]] | None = None,
     ) -> None:
         """Answer the last request of the batch, and pass the next one on. Plain handlers go to
         `begun`, if it is given, and to the slots otherwise."""
-        steps = ticket.requests
-        if steps is None:
-            steps = ticket.requests = ticket.steps()
+        running = batch.running
+        steps = running.steps or running.begin()
         try:
             while True:
                 request = steps.send(answer) if error is None else steps.throw(error)
-                ticket.request, error = request, None
+                batch.request, error = request, None
                 if type(request) is Execute:
-                    self._execute(ticket, request.runs, begun)
+                    self._execute(batch, request.runs, begun)
                     return
                 stage = self._stages.get(type(request))
                 if stage is not None:
-                    stage.put(ticket)
+                    stage.put(batch)
                     return
                 if isinstance(request, Wait):
-                    answer = self._park(ticket, request)
+                    answer = self._park(batch, request)
                     if answer is None:
                         return
                 else:
                     assert isinstance(request, Enter)
-                    ticket.entry = ticket.entering(alone=request.alone)
-                    entered, answer = self._entered(ticket)
+                    batch.entry = running.entering(alone=request.alone)
+                    entered, answer = self._entered(batch)
                     if not entered:
                         return
         except StopIteration as stop:
-            ticket.outcomes = stop.value
-            if ticket.trace is not None:
-                ticket.trace.end(ticket.outcomes)
-            self._end(ticket)
+            running.end(stop.value)
+            self._end(batch)
         except BaseException as defect:  # noqa: BLE001  raised in the caller's own thread
-            self._fail(ticket, defect)
+            self._fail(batch, defect)
 
-    def _fail(self, ticket: Ticket, defect: BaseException) -> None:
+    def _fail(self, batch: StagedBatch, defect: BaseException) -> None:
         """End the batch with this exception, which the caller gets, and free its runs."""
-        ticket.defect = defect
+        batch.defect = defect
         # A second error follows from the first.
         with suppress(Exception):
-            ticket.interrupted()
-        self._end(ticket)
+            batch.running.interrupted()
+        self._end(batch)
 
-    def _end(self, ticket: Ticket) -> None:
+    def _end(self, batch: StagedBatch) -> None:
         try:
-            ticket.ended(ticket)
+            batch.ended(batch)
         except BaseException:  # noqa: BLE001  it must not end a thread that other batches need
             log().exception("the caller could not be told that its batch has ended")
 
-    def _entered(self, ticket: Ticket) -> tuple[bool, bool | None]:
+    def _entered(self, batch: StagedBatch) -> tuple[bool, bool | None]:
         """Whether the batch may begin now, and the answer to its `Enter`; else ask again later."""
-        if ticket.cancelled:
+        if batch.cancelled:
             return True, None
         try:
-            next(ticket.entry)
+            next(batch.entry)
         except StopIteration as stop:
             return True, cast("bool | None", stop.value)
-        self._slots.call_later(ENTER_INTERVAL, partial(self._enter_again, ticket))
+        self._slots.call_later(ENTER_INTERVAL, partial(self._enter_again, batch))
         return False, None
 
-    def _enter_again(self, ticket: Ticket) -> None:
-        entered, answer = self._entered(ticket)
+    def _enter_again(self, batch: StagedBatch) -> None:
+        entered, answer = self._entered(batch)
         if entered:
-            self._advance(ticket, answer)
+            self._advance(batch, answer)
 
-    def _park(self, ticket: Ticket, wanted: Wait) -> bool | None:
+    def _park(self, batch: StagedBatch, wanted: Wait) -> bool | None:
         """Let the batch wait for other runs; False if it must not wait, None if it does."""
         number = next(self._numbers)
-        unpark = partial(self._unpark, ticket, number)
+        unpark = partial(self._unpark, batch, number)
         # Under the lock of `_unpark`: the other run may end before `parked` is set.
         with self._lock:
-            seconds = ticket.wait(wanted, unpark)
-            if not seconds or ticket.cancelled:
+            seconds = batch.running.wait(wanted, unpark)
+            if not seconds or batch.cancelled:
                 return False
-            ticket.at_the_latest = self._slots.call_later(seconds, unpark)
-            ticket.parked = number
+            batch.at_the_latest = self._slots.call_later(seconds, unpark)
+            batch.parked = number
         return None
 
-    def give_up(self, ticket: Ticket) -> None:
+    def give_up(self, batch: StagedBatch) -> None:
         """Cancel this batch, whose caller is gone: begin no more handlers, and wait for no other
         run."""
         with self._lock:
-            ticket.cancelled = True
-            number = ticket.parked
-        self._unpark(ticket, number)
+            batch.cancelled = True
+            number = batch.parked
+        self._unpark(batch, number)
 
-    def _unpark(self, ticket: Ticket, number: int) -> None:
+    def _unpark(self, batch: StagedBatch, number: int) -> None:
         with self._lock:
-            if not number or ticket.parked != number:
+            if not number or batch.parked != number:
                 return
-            ticket.parked = 0
-            assert ticket.at_the_latest is not None
-            self._slots.forget(ticket.at_the_latest)
+            batch.parked = 0
+            assert batch.at_the_latest is not None
+            self._slots.forget(batch.at_the_latest)
         try:
-            self._slots.call(lambda: self._advance(ticket, not ticket.cancelled))
+            self._slots.call(lambda: self._advance(batch, not batch.cancelled))
         except RuntimeError as no_thread:
-            self._fail(ticket, no_thread)
+            self._fail(batch, no_thread)
 
-    def _come(self, tickets: Sequence[Ticket]) -> None:
+    def _come(self, batches: Sequence[StagedBatch]) -> None:
         """Bring each batch to its first claim: in a slot, where no signal interrupts it."""
         claims_here = self._claiming.take()
-        for ticket in tickets:
-            self._advance(ticket)
+        for batch in batches:
+            self._advance(batch)
         if claims_here:
             self._claiming.run()
 
-    def _claim(self, tickets: Sequence[Ticket]) -> None:
+    def _claim(self, batches: Sequence[StagedBatch]) -> None:
         """Claim for all batches in one call; batches that share a key one after the other."""
-        first: dict[bytes, Ticket] = {}
-        together: list[Ticket] = []
-        for ticket in tickets:
-            own = [claim.key for claim in _claims(ticket)]
+        first: dict[bytes, StagedBatch] = {}
+        together: list[StagedBatch] = []
+        for batch in batches:
+            own = [claim.key for claim in _claims(batch)]
             if not first.keys().isdisjoint(own):
-                _hold_back(ticket, next(first[key] for key in own if key in first))
+                _hold_back(batch, next(first[key] for key in own if key in first))
             elif len(first) < MOST_ITEMS:
-                first.update(dict.fromkeys(own, ticket))
-                together.append(ticket)
+                first.update(dict.fromkeys(own, batch))
+                together.append(batch)
             else:
-                self._claiming.put(ticket)
-        for ticket in together:
-            if line := ticket.behind:
+                self._claiming.put(batch)
+        for batch in together:
+            if line := batch.behind:
                 # Only the first, with the others behind it: otherwise each is looked at many times.
                 following = line.popleft()
-                following.behind, ticket.behind = line, None
+                following.behind, batch.behind = line, None
                 self._claiming.put(following)
         self._call(together, _claims, self._runtime.gate.claim)
 
     def _call(
         self,
-        tickets: Sequence[Ticket],
-        items_of: Callable[[Ticket], Sequence[Item]],
+        batches: Sequence[StagedBatch],
+        items_of: Callable[[StagedBatch], Sequence[Item]],
         call: Callable[[Sequence[Item]], Sequence[Any]],
     ) -> None:
         """Make one call for all batches, and give each its answers."""
-        wanted = [items_of(ticket) for ticket in tickets]
+        wanted = [items_of(batch) for batch in batches]
         try:
             answers = call([item for items in wanted for item in items])
         except BaseException as error:  # noqa: BLE001  for the engine, or for the caller
-            if len(tickets) == 1 or isinstance(error, StoreUnavailable):
-                for ticket in tickets:
-                    self._advance(ticket, error=copied(error))
+            if len(batches) == 1 or isinstance(error, StoreUnavailable):
+                for batch in batches:
+                    self._advance(batch, error=copied(error))
             else:
                 # The call was refused because of one batch: make a call for each.
-                for ticket in tickets:
-                    self._call([ticket], items_of, call)
+                for batch in batches:
+                    self._call([batch], items_of, call)
             return
         at = 0
-        begun: list[tuple[Ticket, Run]] = []
-        for ticket, items in zip(tickets, wanted, strict=True):
+        begun: list[tuple[StagedBatch, Run]] = []
+        for batch, items in zip(batches, wanted, strict=True):
             some = answers[at : at + len(items)]
             at += len(items)
-            self._advance(ticket, some, begun=begun)
+            self._advance(batch, some, begun=begun)
         if begun:
             self._put(begun)
 
     def _execute(
-        self, ticket: Ticket, runs: Sequence[Run], begun: list[tuple[Ticket, Run]] | None
+        self, batch: StagedBatch, runs: Sequence[Run], begun: list[tuple[StagedBatch, Run]] | None
     ) -> None:
-        ticket.execute(runs)
-        assert ticket.hold is not None
-        if ticket.starter is not None:
-            ticket.hold.looked = ticket.starter.look
-        ticket.returned = count(1)
-        plain: list[tuple[Ticket, Run]] = []
+        running = batch.running
+        running.execute(runs)
+        assert running.hold is not None
+        if batch.starter is not None:
+            running.hold.looked = batch.starter.look
+        batch.returned = count(1)
+        plain: list[tuple[StagedBatch, Run]] = []
         for run in runs:
             if run.plan.asynchronous:
-                assert ticket.starter is not None
-                ticket.starter.start(run, ticket.context.copy(), partial(self._returned, ticket))
+                assert batch.starter is not None
+                batch.starter.start(run, batch.context.copy(), partial(self._returned, batch))
             else:
-                plain.append((ticket, run))
-        if plain and begun is not None and not ticket.nested:
+                plain.append((batch, run))
+        if plain and begun is not None and not running.nested:
             begun += plain
         elif plain:
-            self._put(plain, nested=ticket.nested)
+            self._put(plain, nested=running.nested)
 
-    def _put(self, plain: Sequence[tuple[Ticket, Run]], *, nested: bool = False) -> None:
-        for ticket, run in self._slots.put(plain, nested=nested):
+    def _put(self, plain: Sequence[tuple[StagedBatch, Run]], *, nested: bool = False) -> None:
+        for batch, run in self._slots.put(plain, nested=nested):
             finish(run, error=InterruptedError(NO_HANDLER_THREAD))
-            self._returned(ticket, run)
+            self._returned(batch, run)
         if self._cancelled:
             # These came after the others were freed, and would wait for a handler that runs.
             self.cancel()
 
-    def _run(self, item: tuple[Ticket, Run]) -> None:
+    def _run(self, item: tuple[StagedBatch, Run]) -> None:
         """Run a plain handler, in a slot."""
-        ticket, run = item
-        if ticket.cancelled or self._cancelled:
-            ticket.cancelled = True
+        batch, run = item
+        if batch.cancelled or self._cancelled:
+            batch.cancelled = True
             finish(run, error=InterruptedError(CANCELLED))
         else:
             # A new copy of the context for each handler: the next must not see its variables.
             try:
-                ticket.context.copy().run(invoke, run, self._transactions)
+                batch.context.copy().run(invoke, run, self._transactions)
             except BaseException as error:  # noqa: BLE001  the transaction's end; the thread must go on
                 finish(run, error=as_failure(error))
-        self._returned(ticket, run)
+        self._returned(batch, run)
 
-    def _returned(self, ticket: Ticket, run: Run) -> None:
-        hold = ticket.hold
+    def _returned(self, batch: StagedBatch, run: Run) -> None:
+        hold = batch.running.hold
         if hold is not None and hold.shared:
             hold.finished.append(run)
             # `next` is atomic: of several threads exactly one is the last.
-            if next(ticket.returned) < len(hold.runs):
+            if next(batch.returned) < len(hold.runs):
                 return
             self._runtime.gate.unsettled(hold)
-        self._advance(ticket)
+        self._advance(batch)
 
-    def _settle(self, tickets: Sequence[Ticket]) -> None:
+    def _settle(self, batches: Sequence[StagedBatch]) -> None:
         """Settle for all batches in one call."""
         gate, pauses = self._runtime.gate, self._runtime.pauses
-        self._call(tickets, _settlements, lambda some: gate.settle(some, pauses))
+        self._call(batches, _settlements, lambda some: gate.settle(some, pauses))
 
-    def _keep(self, tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            self._call([ticket], _letters, self._put_letters)
+    def _keep(self, batches: Sequence[StagedBatch]) -> None:
+        for batch in batches:
+            self._call([batch], _letters, self._put_letters)
 
     def _put_letters(self, letters: Sequence[Letter]) -> Sequence[None]:
         self._runtime.letters.put_letters(letters)
         return [None] * len(letters)
 
 
-def _hold_back(ticket: Ticket, ahead: Ticket) -> None:
+def _hold_back(batch: StagedBatch, ahead: StagedBatch) -> None:
     """Claim this batch, and those behind it, after the batch ahead."""
-    shorter, line = sorted((ahead.behind or deque(), ticket.behind or deque()), key=len)
-    line.append(ticket)
+    shorter, line = sorted((ahead.behind or deque(), batch.behind or deque()), key=len)
+    line.append(batch)
     line += shorter
-    ahead.behind, ticket.behind = line, None
+    ahead.behind, batch.behind = line, None
 
 
-def _claims(ticket: Ticket) -> Sequence[Claim]:
-    claims: Sequence[Claim] = ticket.request.claims
+def _claims(batch: StagedBatch) -> Sequence[Claim]:
+    claims: Sequence[Claim] = batch.request.claims
     return claims
 
 
-def _settlements(ticket: Ticket) -> Sequence[Settlement]:
-    return [settlement(run) for run in ticket.request.runs]
+def _settlements(batch: StagedBatch) -> Sequence[Settlement]:
+    return [settlement(run) for run in batch.request.runs]
 
 
-def _letters(ticket: Ticket) -> Sequence[Letter]:
-    letters: Sequence[Letter] = ticket.request.letters
+def _letters(batch: StagedBatch) -> Sequence[Letter]:
+    letters: Sequence[Letter] = batch.request.letters
     return letters

@@ -32,9 +32,9 @@ from eventonce.errors import (
     StoreUnavailable,
 )
 from eventonce.runtime.gate import is_overdue
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import INSIDE_HANDLER
-from eventonce.runtime.stages import Ticket
-from eventonce.runtime.visit import CopyWait
+from eventonce.runtime.stages import StagedBatch
 from eventonce.stores.probe import new_trial_key
 from eventonce.types import Event, Outcome
 from eventonce.worker.ack_buffer import AckBuffer
@@ -184,27 +184,26 @@ class Worker:
 
     def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Plan these events, and give them to the stages."""
-        tickets = []
+        runtime = self._consumer.runtime
+        batches = []
         for one in deliveries:
             began = time.perf_counter()
-            ticket = Ticket(
-                self._consumer.runtime,
-                self._consumer.runtime.plan([_incoming(one)]),
-                CopyWait(here=inf),
+            batch = StagedBatch(
+                RunningBatch(runtime, runtime.plan([_incoming(one)]), CopyWait(here=inf)),
                 partial(self._ended, one, began),
                 context=self._context,
                 starter=self._starter,
             )
-            ticket.cancelled = self._draining
-            tickets.append(ticket)
-        self._stages.submit(tickets)
+            batch.cancelled = self._draining
+            batches.append(batch)
+        self._stages.submit(batches)
 
-    def _ended(self, one: Delivery, began: float, ticket: Ticket) -> None:
+    def _ended(self, one: Delivery, began: float, batch: StagedBatch) -> None:
         """Acknowledge an event whose outcome is known, or let it come again."""
         seconds = None
         try:
-            (outcome,) = self._consumer.runtime.tell(ticket.result(), began)
-            seconds = self._delay(ticket, outcome, one)
+            (outcome,) = self._consumer.runtime.tell(batch.result(), began)
+            seconds = self._delay(batch, outcome, one)
         except (ConfigError, StoreMismatch) as error:
             self._threads.tell(Died("the store", error))
         except StoreError as error:
@@ -222,14 +221,14 @@ class Worker:
         later = _pause(backoff(one.times)) if seconds is None else seconds
         self._acks.postpone(self._inflight.postponed(one), later)
 
-    def _delay(self, ticket: Ticket, outcome: Outcome, one: Delivery) -> float:
+    def _delay(self, batch: StagedBatch, outcome: Outcome, one: Delivery) -> float:
         """Return the seconds until an event may come again, 0 if it is acknowledged. Also note the
         answer of the store and the time of the handler."""
-        for run in ticket.runs:
+        for run in batch.running.runs:
             if run.started and outcome.status in RAN:
                 self._inflight.learn(run.took)
         # A dead letter whose queue or sealing key is away says nothing about the store.
-        if (outcome.ack or outcome.key) and not any(run.letter_away for run in ticket.runs):
+        if (outcome.ack or outcome.key) and not any(run.letter_away for run in batch.running.runs):
             error = outcome.error
             # Only errors of the whole store: an event that the store refuses must not delay others.
             if isinstance(error, STORE_AWAY) and not outcome.ack:
@@ -238,11 +237,11 @@ class Worker:
                 self._store.heard()
         if outcome.ack:
             return 0.0
-        if self._keeps and not ticket.runs and outcome.error is None:
+        if self._keeps and not batch.running.runs and outcome.error is None:
             # This process has no handler for it, however often it comes; the file keeps it.
             next(self._unhandled)
             return 0.0
-        if ticket.cancelled and all(run.job is None for run in ticket.runs):
+        if batch.cancelled and all(run.job is None for run in batch.running.runs):
             return NOT_BEGUN_DELAY
         return delay_of(outcome, one.times)
 

@@ -1,20 +1,20 @@
-"""One batch in this process, inline or in stages: its place beside others, the leases it holds, and
-how long its copies may wait."""
+"""A running batch, inline or in stages: its steps, its entry into the process, the leases that it
+holds, and how long its copies may wait."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from eventonce.core.engine import Batch, Request, Wait
+from eventonce.core.engine import Batch, Steps, Wait
 from eventonce.core.plan import Handler, Plan, Refusal, Run
 from eventonce.runtime.gate import Hold
 from eventonce.runtime.shared_process import INSIDE_HANDLER, THIS_PROCESS
-from eventonce.types import Outcome
+from eventonce.types import Claim, Outcome
 
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
@@ -59,12 +59,14 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
     """Seconds for a run of another process; the store is asked again and again."""
 
 
-class Visit(Batch):
-    """One batch in this process."""
+class RunningBatch:
+    """One batch that runs in this process: the engine's `HostProcess`, and the part that `inline`
+    and `stages` share."""
 
-    requests: Generator[Request, Any, list[Outcome]] | None = None
-    """The requests of the engine, once it has begun."""
+    steps: Steps[list[Outcome]] | None = None
+    """The engine's requests, each of which is sent its answer."""
     hold: Hold | None = None
+    """The runs whose leases are renewed now."""
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
     trace: Trace | None = None
@@ -73,12 +75,13 @@ class Visit(Batch):
     def __init__(
         self, runtime: Runtime, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> None:
-        Batch.__init__(self, planned, runtime.name, runtime.clock)
+        self._batch = batch = Batch(planned, runtime.name, runtime.clock)
+        self.runs = batch.runs
         self.runtime = runtime
         self._copy_wait = copy_wait
-        self.around = INSIDE_HANDLER.get()
-        """The mark of the handler that this batch is called from, False for none."""
-        self.nested = self.around is not False
+        self.called_in = INSIDE_HANDLER.get()
+        """The mark of the handler that this batch is called in, False for none."""
+        self.nested = self.called_in is not False
         """Whether a handler waits for this batch."""
         if runtime.tracer is not None:
             self.trace = trace = runtime.tracer.begin(planned, self.runs)
@@ -86,8 +89,14 @@ class Visit(Batch):
                 for run in self.runs:
                     run.traced = trace.around(run)
 
-    def admitted(self) -> bool:
-        """Whether the batch could enter beside others at once."""
+    def begin(self) -> Steps[list[Outcome]]:
+        """Begin the engine's steps. Not in `__init__`: a batch that never begins would refer to
+        itself, and be left to the garbage collector."""
+        self.steps = steps = self._batch.steps(self)
+        return steps
+
+    def enter(self) -> bool:
+        """Enter beside others, if no wait is needed; return whether the batch entered."""
         return THIS_PROCESS.enter(self)
 
     def entering(self, *, alone: bool) -> Generator[None, None, bool | None]:
@@ -122,19 +131,30 @@ class Visit(Batch):
         """Return a block for a handler that is the body of a `with`, and no function."""
         return nullcontext() if self.trace is None else self.trace.inside(run)
 
+    def end(self, outcomes: list[Outcome]) -> None:
+        """Keep the outcomes of all events, and end the trace."""
+        self.outcomes = outcomes
+        if self.trace is not None:
+            self.trace.end(outcomes)
+
+    def result(self) -> list[Outcome]:
+        """Return the outcomes, after `end`."""
+        assert self.outcomes is not None
+        return self.outcomes
+
     def interrupted(self) -> None:
         """Settle the finished runs, free the others, and leave."""
         try:
             self.runtime.gate.salvage(self.runs)
         finally:
             # Also if the engine began to leave: it may have been interrupted.
-            self.leave(self.runs)
+            self.leave([run.claim for run in self.runs])
         # Last: a second interruption here costs no more than a span.
         if self.trace is not None:
             self.trace.end(None)
 
-    def leave(self, runs: Sequence[Run]) -> None:
-        """End the round: the granted runs are settled."""
-        self.runtime.gate.let_go(self.hold, [run.claim for run in runs])
+    def leave(self, claims: Sequence[Claim]) -> None:
+        """Let go the leases, and leave the process: the granted runs are settled."""
+        self.runtime.gate.let_go(self.hold, claims)
         self.hold = None
         THIS_PROCESS.leave(self)
