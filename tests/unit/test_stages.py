@@ -19,7 +19,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreUnavailable
-from eventonce.runtime.on_asyncio import Entrance, _wake
+from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _wake
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.slots import Slots
@@ -351,22 +351,22 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
         staged(consumer) as stages,
     ):
         ended, loop = Ended(consumer), Turns()
-        entrance = Entrance(loop.loop, stages)
+        submitter = LoopSubmitter(LoopCalls(loop.loop), stages)
         numbers = iter(range(1_000))
         sent = [ended.batch(next(numbers)) for _ in range(2)]
-        entrance.submit(sent[0])
-        entrance.submit(sent[1])
+        submitter.submit(sent[0])
+        submitter.submit(sent[1])
         for came in interrupted_everywhere(loop.turn):
             assert isinstance(came, Interrupt)
             if not loop.calls:
                 # It came before the first instruction; whoever waits is cancelled at last.
-                entrance.catch_up()
+                submitter.catch_up()
             loop.turns()
             assert {ended.next(), ended.next()} == set(sent)
             assert [statuses(one.result()) for one in sent] == [["done"]] * 2
             sent = [ended.batch(next(numbers)) for _ in range(2)]
-            entrance.submit(sent[0])
-            entrance.submit(sent[1])
+            submitter.submit(sent[0])
+            submitter.submit(sent[1])
         assert next(numbers) > 20
         assert {ended.next(), ended.next()} == set(sent)
         assert ended.none_left()
@@ -374,19 +374,20 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
 
 def test_a_signal_that_raises_as_callers_are_woken_keeps_none_from_waking() -> None:
     loop, stages = Turns(), SimpleNamespace(begin=lambda *, nested: None)
-    door = Entrance(loop.loop, stages)  # type: ignore[arg-type]
+    calls = LoopCalls(loop.loop)
+    submitter = LoopSubmitter(calls, stages)  # type: ignore[arg-type]
     woken: list[list[None]] = []
 
     def call_some() -> None:
         woken[:] = [[], [], []]
         for one in woken:
             future: Any = SimpleNamespace(done=one.__len__, set_result=one.append)
-            door.call(_wake, [future])
+            calls.call(_wake, [future])
 
     call_some()
     for _ in interrupted_everywhere(loop.turn):
         if not loop.calls:
-            door.catch_up()
+            submitter.catch_up()
         loop.turns()
         assert woken == [[None]] * 3
         call_some()

@@ -52,38 +52,39 @@ class Asynchronous:
         self._lock = threading.Lock()
         self.loop_thread = LoopThread()
         self._stages: Stages | None = None
-        self._door: Entrance | None = None
+        self._submitter: LoopSubmitter | None = None
         self._transaction_threads = TransactionThreads()
 
     async def process(
         self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
     ) -> list[Outcome]:
         """Bring every event to its outcome, on the running loop."""
-        door = self.door()
+        submitter = self.submitter()
+        calls = submitter.calls
         context = copy_context()
         context.run(INSIDE_HANDLER.set, True)
-        ends: list[asyncio.Future[None]] = [door.loop.create_future()]
-        starter = _Starter(door, self._scope_of) if self._runtime.routes.asynchronous else None
+        ends: list[asyncio.Future[None]] = [calls.loop.create_future()]
+        starter = _Starter(calls, self._scope_of) if self._runtime.routes.asynchronous else None
         batch = StagedBatch(
             RunningBatch(self._runtime, planned, copy_wait),
-            lambda _: door.call(_wake, ends),
+            lambda _: calls.call(_wake, ends),
             context=context,
             starter=starter,
         )
         try:
-            door.submit(batch)
+            submitter.submit(batch)
             await ends[0]
         except asyncio.CancelledError:
             # A handler in a thread cannot be stopped; its lease is renewed until it ends.
-            door.catch_up()
-            door.stages.give_up(batch)
+            submitter.catch_up()
+            submitter.stages.give_up(batch)
             if starter is not None:
                 starter.cancel()
             await _ended(batch, ends)
             raise
         except BaseException:
             # A signal, or the loop is gone.
-            door.stages.give_up(batch)
+            submitter.stages.give_up(batch)
             raise
         return batch.result()
 
@@ -98,7 +99,7 @@ class Asynchronous:
 
     def starter(self) -> _Starter:
         """Return a starter of handlers on the consumer's own loop, for a worker."""
-        return _Starter(Door(self.loop_thread.loop()), self._scope_of)
+        return _Starter(LoopCalls(self.loop_thread.loop()), self._scope_of)
 
     def cancel(self, within: float) -> None:
         """Cancel the handlers on the consumer's own loop; wait at most so many seconds for them."""
@@ -107,7 +108,7 @@ class Asynchronous:
     def close(self) -> None:
         """Stop the loop and the threads; a later caller gets new ones."""
         with self._lock:
-            stages, self._stages, self._door = self._stages, None, None
+            stages, self._stages, self._submitter = self._stages, None, None
             transaction_threads = self._transaction_threads
             self._transaction_threads = TransactionThreads()
         if stages is not None:
@@ -120,18 +121,18 @@ class Asynchronous:
             return None
         return AsyncScope(run, job, self._transactions, self._transaction_threads)
 
-    def door(self) -> Entrance:
-        """Return the way from the running loop into this consumer's stages."""
+    def submitter(self) -> LoopSubmitter:
+        """Return the submitter of the running loop's batches to this consumer's stages."""
         loop = asyncio.get_running_loop()
-        door = self._door
-        if door is not None and door.loop is loop:
-            return door
+        submitter = self._submitter
+        if submitter is not None and submitter.calls.loop is loop:
+            return submitter
         # Loops of several threads may come here at the same moment.
         with self._lock:
             if self._stages is None:
                 self._stages = Stages(self._runtime, self._threads)
-            self._door = door = Entrance(loop, self._stages)
-            return door
+            self._submitter = submitter = LoopSubmitter(LoopCalls(loop), self._stages)
+            return submitter
 
 
 _all: Final = WeakSet[Asynchronous]()
@@ -146,8 +147,8 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-class Door:
-    """The way back to an event loop: one wake-up of the loop serves all calls that wait."""
+class LoopCalls:
+    """Calls of other threads on an event loop: one wake-up of the loop makes all that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -160,13 +161,14 @@ class Door:
         if not self._called:
             self._called = True
             try:
-                self.loop.call_soon_threadsafe(self._serve)
+                self.loop.call_soon_threadsafe(self.make)
             except RuntimeError:
                 # The loop was closed, and no task waits there any more.
                 self._waiting.clear()
                 self._called = False
 
-    def _serve(self) -> None:
+    def make(self) -> None:
+        """Make the calls that wait; call this on the loop."""
         # Before the queue is emptied: a call that comes after that must wake the loop again.
         self._called = False
         try:
@@ -179,52 +181,52 @@ class Door:
                 if function is not _wake:
                     function(argument)
         except BaseException:
-            # A signal: without this the rest would not be served.
-            self.loop.call_soon(self._serve)
+            # A signal: without this the rest would not be made.
+            self.loop.call_soon(self.make)
             raise
 
 
-class Entrance(Door):
-    """The way from an event loop into the stages, and back. The batches of one turn of the loop are
-    sent together."""
+class LoopSubmitter:
+    """The submitter of an event loop's batches to the stages: those of one turn of the loop begin
+    together."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stages: Stages) -> None:
-        super().__init__(loop)
+    def __init__(self, calls: LoopCalls, stages: Stages) -> None:
+        self.calls = calls
         self.stages = stages
         self._nested = False
         """Whether a handler waits for one of the batches of this turn."""
-        self._sends = False
-        """Whether the loop will call `_send`."""
+        self._scheduled = False
+        """Whether the loop will call `_begin`."""
 
     def submit(self, batch: StagedBatch) -> None:
-        """Send this batch to the stages, with all others of this turn of the loop."""
+        """Add this batch to the stages; it begins with all others of this turn of the loop."""
         self.stages.add(batch)
         self._nested = self._nested or batch.running.nested
-        if not self._sends:
-            self.loop.call_soon(self._send)
-            self._sends = True
+        if not self._scheduled:
+            self.calls.loop.call_soon(self._begin)
+            self._scheduled = True
 
     def catch_up(self) -> None:
         """Repeat the calls of the loop: a signal may have interrupted them as they began."""
-        self._send()
-        self._serve()
+        self._begin()
+        self.calls.make()
 
-    def _send(self) -> None:
+    def _begin(self) -> None:
         try:
-            self._sends = False
+            self._scheduled = False
             self.stages.begin(nested=self._nested)
             self._nested = False
         except BaseException:
             # A signal: without this the batches would not begin.
-            self.loop.call_soon(self._send)
+            self.calls.loop.call_soon(self._begin)
             raise
 
 
 class _Starter:
     """Starts the handlers of one batch on its loop."""
 
-    def __init__(self, door: Door, scope_of: ScopeOf) -> None:
-        self._door = door
+    def __init__(self, calls: LoopCalls, scope_of: ScopeOf) -> None:
+        self._calls = calls
         self._scope_of = scope_of
         self._handlers: set[asyncio.Task[None]] = set()
         self._started: dict[Run, Callable[[Run], None]] = {}
@@ -233,10 +235,10 @@ class _Starter:
 
     def start(self, run: Run, context: Context, returned: Callable[[Run], None]) -> None:
         self._started[run] = returned
-        self._door.call(self._begin, (run, context))
+        self._calls.call(self._begin, (run, context))
 
     def look(self) -> None:
-        if self._door.loop.is_closed():
+        if self._calls.loop.is_closed():
             for run in list(self._started):
                 self._end(run)
 
@@ -261,7 +263,7 @@ class _Starter:
             self._handlers.discard(task)
             self._end(run)
 
-        task = self._door.loop.create_task(awaited(run, self._scope_of), context=context)
+        task = self._calls.loop.create_task(awaited(run, self._scope_of), context=context)
         self._handlers.add(task)
         task.add_done_callback(end)
         if self._cancelled:
