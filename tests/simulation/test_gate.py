@@ -271,9 +271,9 @@ def test_a_stage_that_does_not_look_once_more_is_found_out(
 
 
 def test_a_batch_that_goes_on_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpark(self: Any, batch: StagedBatch, _: int) -> None:
+    def end_wait(self: Any, batch: StagedBatch, _: int) -> None:
         self._slots.call(lambda: self._advance(batch, True))
 
-    monkeypatch.setattr(stages.Stages, "_unpark", unpark)
+    monkeypatch.setattr(stages.Stages, "_end_wait", end_wait)
     with pytest.raises(AssertionError):
         explore(Scene(("a", "a"), slots=2, preemptions=0))

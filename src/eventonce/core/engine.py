@@ -119,7 +119,7 @@ class Batch:
         waiting = _by_key(runs)
         asking: set[Run] = set()
         while waiting:
-            leaders, followers = _line_up(waiting, asking)
+            leaders, followers = _leaders_and_followers(waiting, asking)
             yield from self._together(leaders, process)
             untold = []
             for run, leader in followers:
@@ -301,7 +301,7 @@ def _transport_id(run: Run) -> bytes:
     return run.claim.by
 
 
-def _line_up(
+def _leaders_and_followers(
     waiting: dict[bytes, deque[Run]], asking: AbstractSet[Run]
 ) -> tuple[list[Run], list[tuple[Run, Run]]]:
     """Return the runs that ask the store now (leaders), and the copies that get the outcome of a
@@ -313,14 +313,14 @@ def _line_up(
     """
     leaders: list[Run] = []
     followers: list[tuple[Run, Run]] = []
-    for key, line in list(waiting.items()):
-        leader = line.popleft()
+    for key, queue in list(waiting.items()):
+        leader = queue.popleft()
         leaders.append(leader)
-        while line and _is_copy(line[0], leader) and not _asks(line[0], leader, asking):
-            followers.append((line.popleft(), leader))
-        if line:
+        while queue and _is_copy(queue[0], leader) and not _asks(queue[0], leader, asking):
+            followers.append((queue.popleft(), leader))
+        if queue:
             # A new nonce: otherwise the store would return the previous version's grant.
-            line[0].claim = msgspec.structs.replace(line[0].claim, nonce=leader.claim.nonce + 1)
+            queue[0].claim = msgspec.structs.replace(queue[0].claim, nonce=leader.claim.nonce + 1)
         else:
             del waiting[key]
     return leaders, followers

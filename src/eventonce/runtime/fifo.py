@@ -18,32 +18,32 @@ class Groups(Generic[T]):
 
     def __init__(self, records: Iterable[T], group_of: Callable[[T], str]) -> None:
         """`group_of` returns the empty string for a record without a group."""
-        lines: dict[object, deque[T]] = {}
+        queues: dict[object, deque[T]] = {}
         for record in records:
-            lines.setdefault(group_of(record) or object(), deque()).append(record)
-        self._ready = deque(lines.values())
+            queues.setdefault(group_of(record) or object(), deque()).append(record)
+        self._ready = deque(queues.values())
         self._given: dict[int, list[deque[T]]] = {}
 
     def take(self, most: int) -> list[T]:
         """Return records that may run now; an empty list if all that are left must wait."""
-        lines = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-        for line in lines:
+        queues = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+        for queue in queues:
             # A list, because one object may be in a batch twice.
-            self._given.setdefault(id(line[0]), []).append(line)
-        return [line[0] for line in lines]
+            self._given.setdefault(id(queue[0]), []).append(queue)
+        return [queue[0] for queue in queues]
 
     def settled(self, record: T) -> None:
         """Mark this record as settled: the next record of its group may run."""
-        line = self._given[id(record)].pop()
-        line.popleft()
-        if line:
-            self._ready.append(line)
+        queue = self._given[id(record)].pop()
+        queue.popleft()
+        if queue:
+            self._ready.append(queue)
 
     def waiting(self) -> list[T]:
         """Return the records that have not been taken."""
-        given = [line for lines in self._given.values() for line in lines]
-        behind = [record for line in given for record in list(line)[1:]]
-        return behind + [record for line in self._ready for record in line]
+        given = [queue for queues in self._given.values() for queue in queues]
+        behind = [record for queue in given for record in list(queue)[1:]]
+        return behind + [record for queue in self._ready for record in queue]
 
     def __bool__(self) -> bool:
         """Whether a record may run now."""

@@ -54,8 +54,8 @@ class StagedBatch:
 
     request: Any = None
     entry: Any = None
-    parked = 0
-    """The number of the current wait, which a wake-up must name; 0 while it does not wait."""
+    wait_number = 0
+    """The number of the current wait, which its end must name; 0 while the batch does not wait."""
     at_the_latest: Later | None = None
     """The call that ends the wait at the latest."""
     returned: Iterator[int]
@@ -235,7 +235,7 @@ class Stages:
                     stage.put(batch)
                     return
                 if isinstance(request, Wait):
-                    answer = self._park(batch, request)
+                    answer = self._begin_wait(batch, request)
                     if answer is None:
                         return
                 else:
@@ -280,17 +280,17 @@ class Stages:
         if entered:
             self._advance(batch, answer)
 
-    def _park(self, batch: StagedBatch, wanted: Wait) -> bool | None:
+    def _begin_wait(self, batch: StagedBatch, wanted: Wait) -> bool | None:
         """Let the batch wait for other runs; False if it must not wait, None if it does."""
         number = next(self._numbers)
-        unpark = partial(self._unpark, batch, number)
-        # Under the lock of `_unpark`: the other run may end before `parked` is set.
+        end_wait = partial(self._end_wait, batch, number)
+        # Under the lock of `_end_wait`: the other run may end before the number is set.
         with self._lock:
-            seconds = batch.running.wait(wanted, unpark)
+            seconds = batch.running.wait(wanted, end_wait)
             if not seconds or batch.cancelled:
                 return False
-            batch.at_the_latest = self._slots.call_later(seconds, unpark)
-            batch.parked = number
+            batch.at_the_latest = self._slots.call_later(seconds, end_wait)
+            batch.wait_number = number
         return None
 
     def give_up(self, batch: StagedBatch) -> None:
@@ -298,14 +298,14 @@ class Stages:
         run."""
         with self._lock:
             batch.cancelled = True
-            number = batch.parked
-        self._unpark(batch, number)
+            number = batch.wait_number
+        self._end_wait(batch, number)
 
-    def _unpark(self, batch: StagedBatch, number: int) -> None:
+    def _end_wait(self, batch: StagedBatch, number: int) -> None:
         with self._lock:
-            if not number or batch.parked != number:
+            if not number or batch.wait_number != number:
                 return
-            batch.parked = 0
+            batch.wait_number = 0
             assert batch.at_the_latest is not None
             self._slots.forget(batch.at_the_latest)
         try:
@@ -335,10 +335,10 @@ class Stages:
             else:
                 self._claiming.put(batch)
         for batch in together:
-            if line := batch.behind:
+            if behind := batch.behind:
                 # Only the first, with the others behind it: otherwise each is looked at many times.
-                following = line.popleft()
-                following.behind, batch.behind = line, None
+                following = behind.popleft()
+                following.behind, batch.behind = behind, None
                 self._claiming.put(following)
         self._call(together, _claims, self._runtime.gate.claim)
 
@@ -439,10 +439,10 @@ class Stages:
 
 def _hold_back(batch: StagedBatch, ahead: StagedBatch) -> None:
     """Claim this batch, and those behind it, after the batch ahead."""
-    shorter, line = sorted((ahead.behind or deque(), batch.behind or deque()), key=len)
-    line.append(batch)
-    line += shorter
-    ahead.behind, batch.behind = line, None
+    shorter, behind = sorted((ahead.behind or deque(), batch.behind or deque()), key=len)
+    behind.append(batch)
+    behind += shorter
+    ahead.behind, batch.behind = behind, None
 
 
 def _claims(batch: StagedBatch) -> Sequence[Claim]:
