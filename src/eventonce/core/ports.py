@@ -204,11 +204,10 @@ class StoreSchema(Protocol):
 
 
 class HostProcess(Protocol):
-    """The process that runs a batch: the engine's direct calls to it. A request would cost more."""
+    """The process in which a batch runs, for the engine's calls: a request would cost more."""
 
     def enter(self) -> bool:
-        """Begin beside the other batches of the process, if no wait is needed; return whether the
-        batch began."""
+        """Enter beside other batches, if no wait is needed; return whether the batch entered."""
         ...
 
     def leave(self, claims: Sequence[Claim]) -> None:

@@ -143,7 +143,7 @@ class AsyncScope:
 
 
 class _Unused(Exception):
-    """Raised into a transaction that the handler no longer waits for, to roll it back."""
+    """The exception that rolls back a transaction for which the handler no longer waits."""
 
 
 def _roll_back(opened: Opened) -> None:

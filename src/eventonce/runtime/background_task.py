@@ -1,5 +1,5 @@
-"""The background work of a consumer: its thread, and one such work that every consumer has, to keep
-its name in the store."""
+"""A task in a thread of its own; every consumer has one such task, which keeps its name in the
+store."""
 
 from __future__ import annotations
 

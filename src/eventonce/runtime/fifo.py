@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Groups(Generic[T]):
-    """Gives out the first records of all groups, then the second ones, and so on.
+    """The groups of a batch: the first record of each is given out, then the second, and so on.
 
     The next record of a group is given out after `settled` was called for the record before it.
     A record without a group does not wait.

@@ -223,7 +223,7 @@ class LoopSubmitter:
 
 
 class _Starter:
-    """Starts the handlers of one batch on its loop."""
+    """The async handlers of one batch, or of a worker, on their loop."""
 
     def __init__(self, calls: LoopCalls, scope_of: ScopeOf) -> None:
         self._calls = calls

@@ -1,4 +1,4 @@
-"""The upkeep of a store: old dead letters and expired records are dropped beside the work."""
+"""The deletion of old dead letters and expired records, while the consumer works."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Sweeps:
 class Retention:
     """Drops the dead letters of one consumer that are older than they may be.
 
-    Once an hour a batch starts a look in a thread of its own, and does not wait for it.
+    Once an hour a batch starts the search for them, in a thread, and does not wait for it.
     """
 
     def __init__(

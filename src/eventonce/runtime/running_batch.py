@@ -60,13 +60,11 @@ class CopyWait(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunningBatch:
-    """One batch that runs in this process: the engine's `HostProcess`, and the part that `inline`
-    and `stages` share."""
+    """One batch that runs in this process, inline or in stages; the `HostProcess` of its steps."""
 
     steps: Steps[list[Outcome]] | None = None
     """The engine's requests, each of which is sent its answer."""
     hold: Hold | None = None
-    """The runs whose leases are renewed now."""
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
     trace: Trace | None = None
@@ -90,8 +88,7 @@ class RunningBatch:
                     run.traced = trace.around(run)
 
     def begin(self) -> Steps[list[Outcome]]:
-        """Begin the engine's steps. Not in `__init__`: a batch that never begins would refer to
-        itself, and be left to the garbage collector."""
+        """Begin the engine's steps, which refer to this object until they have ended."""
         self.steps = steps = self._batch.steps(self)
         return steps
 

@@ -43,7 +43,7 @@ class Later:
 
 
 class Slots(Generic[Item]):
-    """Threads, started when first needed."""
+    """The threads, each started when it is first needed, and the work that waits for one."""
 
     def __init__(self, most: int, work: Callable[[Item], None]) -> None:
         self._most = most

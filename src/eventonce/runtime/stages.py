@@ -82,10 +82,9 @@ class StagedBatch:
 
     def result(self) -> list[Outcome]:
         """The outcomes; raises the defect, if there was one."""
-        if self.running.outcomes is None:
-            assert self.defect is not None
+        if self.running.outcomes is None and self.defect is not None:
             raise self.defect
-        return self.running.outcomes
+        return self.running.result()
 
 
 class _Stage:
