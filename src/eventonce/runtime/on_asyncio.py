@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -67,7 +68,8 @@ class Asynchronous:
         starter = _Starter(calls, self._scope_of) if self._runtime.routes.asynchronous else None
         batch = StagedBatch(
             RunningBatch(self._runtime, planned, copy_wait),
-            lambda _: calls.call(_wake, ends),
+            # No closure: its cells would be two more objects for the garbage collector to visit.
+            partial(_wake_soon, calls, ends),
             context=context,
             starter=starter,
         )
@@ -274,6 +276,10 @@ def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
+
+
+def _wake_soon(calls: LoopCalls, futures: Sequence[asyncio.Future[None]], _: StagedBatch) -> None:
+    calls.call(_wake, futures)
 
 
 async def _ended(batch: StagedBatch, futures: list[asyncio.Future[None]]) -> None:

@@ -59,7 +59,7 @@ class StagedBatch:
     at_the_latest: Later | None = None
     """The call that ends the wait at the latest."""
     returned: Iterator[int]
-    """Counts the handlers that have returned."""
+    """Counts the handlers that have returned, if there are several."""
     behind: deque[StagedBatch] | None = None
     """Batches that share a key with this one, and are claimed after it."""
     cancelled = False
@@ -82,9 +82,10 @@ class StagedBatch:
 
     def result(self) -> list[Outcome]:
         """The outcomes; raises the defect, if there was one."""
-        if self.running.outcomes is None and self.defect is not None:
+        if self.running.outcomes is None:
+            assert self.defect is not None
             raise self.defect
-        return self.running.result()
+        return self.running.outcomes
 
 
 class _Stage:
@@ -377,7 +378,8 @@ class Stages:
         assert running.hold is not None
         if batch.starter is not None:
             running.hold.looked = batch.starter.look
-        batch.returned = count(1)
+        if running.hold.shared:
+            batch.returned = count(1)
         plain: list[tuple[StagedBatch, Run]] = []
         for run in runs:
             if run.plan.asynchronous:
