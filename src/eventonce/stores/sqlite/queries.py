@@ -102,10 +102,11 @@ def _marks(rows: int, before: int, *, alike: bool) -> list[str]:
 def _given(values: Values, start: int, stop: int) -> tuple[bool, Values]:
     """Return whether these records share one token and one until, and their values: shared values
     are bound once, because binding is a large part of the work."""
-    tokens, untils, bodies = (values[start * RECORD + n : stop * RECORD : RECORD] for n in range(3))
+    some = values[start * RECORD : stop * RECORD]
+    tokens, untils = some[::RECORD], some[1::RECORD]
     if tokens.count(tokens[0]) == untils.count(untils[0]) == stop - start:
-        return True, [tokens[0], untils[0], *bodies]
-    return False, values[start * RECORD : stop * RECORD]
+        return True, [tokens[0], untils[0], *some[2::RECORD]]
+    return False, some
 
 
 @cache
