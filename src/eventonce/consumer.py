@@ -195,7 +195,9 @@ class Consumer:
         started = time.perf_counter()
         runtime = self.runtime
         planned = runtime.plan(events)
-        outcomes = await runtime.awaiting.process(planned, CopyWait(COPY_WAIT, wait))
+        outcomes = await runtime.awaiting.process(
+            planned, CopyWait(COPY_WAIT, wait), awaits=runtime.routes.asynchronous
+        )
         return runtime.tell(outcomes, started)
 
     @overload
@@ -225,7 +227,9 @@ class Consumer:
             async def guarded_async(event: Incoming) -> Outcome:
                 started = time.perf_counter()
                 planned = self.runtime.plan([event], lambda _: route)
-                outcomes = await self.runtime.awaiting.process(planned, CopyWait(COPY_WAIT))
+                outcomes = await self.runtime.awaiting.process(
+                    planned, CopyWait(COPY_WAIT), awaits=True
+                )
                 return self.runtime.tell(outcomes, started)[0]
 
             return guarded_async

@@ -399,6 +399,22 @@ def test_once_completes_a_block_and_skips_its_copy(consumer: Consumer) -> None:
     assert (job.outcome.status, job.result) == ("duplicate", "ticket")
 
 
+def test_an_async_function_is_guarded_by_once_without_any_other_handler() -> None:
+    consumer = Consumer(MemoryStore(), rules=[CALL])
+    ran: list[str] = []
+
+    @consumer.once
+    async def close_call(job: Job) -> None:
+        ran.append(job.event.id)
+
+    async def twice() -> list[str]:
+        return [(await close_call(call(1))).status for _ in range(2)]
+
+    with consumer:
+        assert asyncio.run(twice()) == ["done", "duplicate"]
+    assert len(ran) == 1
+
+
 def test_once_may_be_left_in_another_context_than_it_was_entered_in(consumer: Consumer) -> None:
     """FastAPI enters and leaves a plain dependency in two threads, each with its own context."""
     block = consumer.once(call(1))

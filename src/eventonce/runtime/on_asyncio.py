@@ -57,15 +57,16 @@ class Asynchronous:
         self._transaction_threads = TransactionThreads()
 
     async def process(
-        self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait
+        self, planned: Sequence[Plan | Refusal], copy_wait: CopyWait, *, awaits: bool
     ) -> list[Outcome]:
-        """Bring every event to its outcome, on the running loop."""
+        """Bring every event to its outcome, on the running loop. `awaits`: whether a handler of
+        these plans may have to be awaited."""
         submitter = self.submitter()
         calls = submitter.calls
         context = copy_context()
         context.run(INSIDE_HANDLER.set, True)
         ends: list[asyncio.Future[None]] = [calls.loop.create_future()]
-        starter = _Starter(calls, self._scope_of) if self._runtime.routes.asynchronous else None
+        starter = _Starter(calls, self._scope_of) if awaits else None
         batch = StagedBatch(
             RunningBatch(self._runtime, planned, copy_wait),
             # No closure: its cells would be two more objects for the garbage collector to visit.
