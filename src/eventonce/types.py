@@ -113,34 +113,11 @@ class Letter(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Elements:
-    """A JSON array whose elements are cut out when the first of them is asked for: most events of
-    an array are never asked for their own bytes."""
-
-    __slots__ = ("_array", "_cut")
-
-    def __init__(self, array: bytes) -> None:
-        self._array = array
-        self._cut: list[msgspec.Raw] = []
-
-    def __getitem__(self, place: int) -> bytes:
-        # Two threads may both cut the array, with the same result.
-        self._cut = self._cut or _elements(self._array)
-        return bytes(self._cut[place])
-
-    def __len__(self) -> int:
-        """The bytes of the array: no element has more."""
-        return len(self._array)
-
-
-_elements: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
 class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One event as it came, with the fields of its envelope; the detail is decoded when used."""
 
-    _raw: bytes | Elements
-    """`raw`, or the array in which it is."""
+    raw: bytes
+    """The whole event as JSON: a dead letter keeps it, and `envelope.read` accepts it again."""
     detail_raw: bytes | msgspec.Raw
     """The JSON of the detail alone, or of the whole event where there is no envelope."""
     id: str = ""
@@ -174,21 +151,6 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     trace: Mapping[str, str] = NO_HEADERS
     """The trace context of the event, such as `traceparent`, by the names of the HTTP headers; a
     dead letter does not keep it."""
-    _place: int = 0
-    """The place of the event in its array."""
-
-    @property
-    def raw(self) -> bytes:
-        """The whole event as JSON: a dead letter keeps it, and `envelope.read` accepts it again."""
-        raw = self._raw
-        if isinstance(raw, Elements):
-            raw = raw[self._place]
-            msgspec.structs.force_setattr(self, "_raw", raw)
-        return raw
-
-    def is_larger(self, limit: int) -> bool:
-        """Whether the event has more bytes than the limit."""
-        return len(self._raw) > limit and len(self.raw) > limit
 
     @property
     def org(self) -> str:

@@ -52,69 +52,6 @@ def test_a_text_sequence_is_lines_too() -> None:
     assert shown(found) == [ONE.decode()] * 2
 
 
-TWO = b'{"detail-type":"call","id":"2","detail":{"call":"b","eventBody":{"a":[1]}}, "x":{}}'
-DEEP = b'{"detail-type":"call","detail":{"a":' + b"[" * 766 + b"]" * 766 + b"}}"
-TOO_DEEP = DEEP.replace(b"[]", b"[[]]")
-
-
-@pytest.mark.parametrize("headers", [{}, {"content-type": "application/json"}])
-@pytest.mark.parametrize(
-    "elements",
-    [
-        [ONE],
-        [ONE, TWO],
-        [ONE, ONE, TWO],
-        [ONE, TWO.replace(b"b", "ü".encode())],
-        [ONE, TWO.replace(b'"x"', b'"\xff"')],
-        [ONE, TWO.replace(b"call", b"")],
-        [ONE, b'{"detail-type":"call","detail":[]}'],
-        [ONE, b'{"specversion":"1.0","id":"2","type":"call","source":"s","data":{}}'],
-        [ONE, b"3"],
-        [ONE, DEEP],
-        [ONE, TOO_DEEP],
-        [ONE, ONE[:-1] + b',"resources":' + b"[" * 768 + b"]" * 768 + b"}"],
-        [ONE, ONE[:-1] + b',"x":' + b"[" * 768 + b"]" * 768 + b"}"],
-        [ONE, ONE[:-1] + b',"resources":["arn"],"version":"0","account":"1","region":"eu"}'],
-        [b'{"id":"%d",' % number + ONE[1:] for number in range(500)],
-    ],
-    ids=range(15),
-)
-@pytest.mark.parametrize("max_bytes", [1 << 20, 90])
-def test_an_array_that_is_read_at_once_has_the_events_of_its_elements(
-    elements: list[bytes], headers: dict[str, str], max_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body = b"[ " + b" ,\n".join(elements) + b"]"
-
-    def found() -> list[Any]:
-        return [
-            [getattr(one, name) for name in (*Event.__struct_fields__, "raw", "part", "detail")][1:]
-            if isinstance(one, Event)
-            else one
-            for one in read_body(body, headers, max_bytes=max_bytes)
-        ]
-
-    at_once = found()
-    monkeypatch.setattr("eventonce.envelope.bodies.classics", lambda *_: None)
-    one_by_one = found()
-    place = Event.__struct_fields__.index("_place") - 1
-    for one in (*at_once, *one_by_one):
-        if isinstance(one, list):
-            one[place] = 0
-    assert at_once == one_by_one
-
-
-def test_an_event_of_an_array_is_bounded_by_its_own_bytes() -> None:
-    one, two = read_body(b"[%s,%s]" % (ONE, TWO))
-    assert isinstance(one, Event)
-    assert isinstance(two, Event)
-    assert [one.is_larger(limit) for limit in (len(ONE) - 1, len(ONE), 1000)] == [
-        True,
-        False,
-        False,
-    ]
-    assert two.raw == TWO
-
-
 def test_records_of_a_queue_are_events_each() -> None:
     record = b'{"messageId":"m","eventSource":"aws:sqs","body":"{\\"a\\":1}"}'
     bad = b'{"messageId":"n","eventSource":"aws:sqs","body":"no"}'

@@ -76,7 +76,7 @@ class Planner:
             try:
                 if type(incoming) is not Event:
                     event = envelope.read(incoming, max_bytes=limit)
-                elif incoming.is_larger(limit):
+                elif len(incoming.raw) > limit:
                     raise envelope.too_large(len(incoming.raw), limit)
                 else:
                     event = incoming

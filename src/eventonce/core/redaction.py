@@ -67,7 +67,7 @@ def redacted(event: Event, paths: Sequence[str]) -> Event:
     # `part` names the event within its request by the original content.
     return msgspec.structs.replace(
         event,
-        _raw=_replaced(event.raw, detail, edited),
+        raw=_replaced(event.raw, detail, edited),
         detail_raw=edited,
         envelope_raw=None
         if event.envelope_raw is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from sys import maxsize
 from typing import Final
 
 from msgspec.structs import force_setattr, replace
@@ -21,7 +20,6 @@ from eventonce.envelope.reader import (
     MAX_LAYERS,
     Limits,
     classic,
-    classics,
     parts,
     read_any,
     refused,
@@ -93,14 +91,9 @@ def _found(
         if is_binary(headers):
             return _told_apart([_binary(raw, kept, media, max_bytes)], kept)
     elif len(raw) <= max_bytes and media not in JSON_LINES:
-        if raw[:1] == b"{":
-            event = classic(raw, kept)
-            if event is not None:
-                return [event]
-        elif raw[:1] == b"[":
-            several = classics(raw, kept, 0 if kept else None)
-            if several is not None and 1 < len(several) <= (max_events or maxsize):
-                return _told_apart(several, kept)
+        event = classic(raw, kept) if raw[:1] == b"{" else None
+        if event is not None:
+            return [event]
     taken = _lines(raw) if media in JSON_LINES else parts(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):

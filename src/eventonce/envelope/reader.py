@@ -17,7 +17,7 @@ from eventonce.envelope import carriers, forms, jsontext
 from eventonce.envelope.carriers import Fields, Wrapped
 from eventonce.envelope.jsontext import SHALLOW_BYTES, within
 from eventonce.errors import EnvelopeError
-from eventonce.types import NO_HEADERS, Elements, Event, organisation
+from eventonce.types import NO_HEADERS, Event, organisation
 
 MAX_BYTES: Final = 1 << 20
 """The default limit of one event: the most that SQS and EventBridge carry."""
@@ -29,36 +29,21 @@ EventLike = bytes | bytearray | memoryview | str | Mapping[str, Any] | Event
 
 _first: Final = Struct("c").unpack_from
 _BRACE: Final = (b"{",)
+_NO_DETAIL: Final = msgspec.Raw(b"null")
 
 
-class _Classic(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class _Classic(msgspec.Struct, frozen=True, gc=False):
     """The EventBridge envelope, with its detail still JSON."""
 
     id: str = ""
-    type: str = msgspec.field(name="detail-type")
+    type: str = msgspec.field(name="detail-type", default="")
     source: str = ""
     time: str = ""
-    detail: msgspec.Raw
+    detail: msgspec.Raw = _NO_DETAIL
     replay: str = msgspec.field(name="replay-name", default="")
-
-
-class _Plain(msgspec.Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
-    """The same envelope with its usual fields and no others: only its detail can be nested."""
-
-    id: str = ""
-    type: str = msgspec.field(name="detail-type")
-    source: str = ""
-    time: str = ""
-    detail: msgspec.Raw
-    replay: str = msgspec.field(name="replay-name", default="")
-    version: str = ""
-    account: str = ""
-    region: str = ""
-    resources: tuple[str, ...] = ()
 
 
 _classic: Final = msgspec.json.Decoder(_Classic).decode
-_plain_array: Final = msgspec.json.Decoder(list[_Plain]).decode
 
 
 def read(
@@ -108,46 +93,6 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
         # Another envelope, or invalid: `read_any` decides, more slowly.
         pass
     return None
-
-
-def classics(
-    array: bytes, headers: Mapping[str, str], number: int | None = None
-) -> list[Event] | None:
-    """Return the events of an array if all have EventBridge's own envelope, in one pass; None if
-    each must be looked at. Each of the events keeps the whole array in memory."""
-    try:
-        envelopes = _plain_array(array)
-    except (ValueError, RecursionError):
-        return None
-    if not (array.isascii() or jsontext.is_text(array)):
-        return None
-    elements = Elements(array)
-    found = []
-    for place, envelope in enumerate(envelopes):
-        detail = envelope.detail
-        if not envelope.type or _first(detail) != _BRACE:
-            return None
-        # Around the detail is one level more.
-        if memoryview(detail).nbytes > SHALLOW_BYTES - 2 and not jsontext.is_shallow(
-            b"[%b]" % detail
-        ):
-            return None
-        found.append(
-            Event(
-                elements,
-                detail,
-                envelope.id,
-                envelope.source,
-                envelope.type,
-                envelope.time,
-                envelope.replay,
-                "eventbridge",
-                headers,
-                number,
-                _place=place,
-            )
-        )
-    return found
 
 
 def parts(payload: Any) -> list[Any]:
@@ -276,7 +221,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
         carrier = None
     found = msgspec.structs.replace(
         event,
-        _raw=carrier or event.raw,
+        raw=carrier or event.raw,
         envelope_raw=event.envelope_raw or (event.raw if carrier else None),
         id=event.id if own else wrapped.id or event.id,
         source=event.source or wrapped.source,
