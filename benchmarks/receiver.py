@@ -50,8 +50,8 @@ Bodies = Iterator[bytes]
 
 
 def _single(number: int) -> bytes:
-    """Return an event of now with its own transport id: keys begin with the second of their event,
-    and a store that sorts by key is slow if all events of minutes have the same second."""
+    """Return an event of now with its own transport id: keys begin with the time of their event,
+    and a store that sorts by key is slow if all events of minutes have the same time."""
     now, own = b"%d" % (time.time_ns() // 1_000_000), b"%08x" % number
     session = EVENT.replace(b"1b8e4c38", own)
     return session.replace(b"6a7e8feb", own).replace(b"1777886127391", now)

@@ -184,6 +184,39 @@ def test_others_wait_on_a_loop_while_one_runs_alone(here: SharedProcess) -> None
     assert order == ["id-1", "id-0"]
 
 
+def test_a_caller_that_is_cancelled_while_its_event_waits_to_be_alone_keeps_nobody_out(
+    here: SharedProcess,
+) -> None:
+    store, clock = MemoryStore(), [1_000_000]
+
+    async def cancelled() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def handle(job: Job) -> None:
+            if job.event.id == "id-0":
+                begun.set()
+                await go_on.wait()
+
+        consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=handle)
+        store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
+        clock[0] += 60_000
+        slow = asyncio.ensure_future(consumer.process_async([call(0)]))
+        await begun.wait()
+        suspect = asyncio.ensure_future(consumer.process_async([call(1)]))
+        while not here._alone:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0.001)
+        suspect.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await suspect
+        assert not here._alone
+        go_on.set()
+        await slow
+        consumer.close()
+
+    asyncio.run(cancelled())
+    assert not here._entered
+
+
 def test_a_lone_event_waits_while_another_runs_alone(
     here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,9 @@ class Batch:
                 # Not returned: the next run must learn that this event may have ended a process.
                 for run in runs:
                     run.outcome = again(run, "busy", NOT_ALONE, self._now() + run.claim.lease)
+                if process is not None:
+                    # A batch that was cancelled may still wait to be alone, and others for it.
+                    process.leave([run.claim for run in runs])
             else:
                 if is_alone:
                     for run in runs:

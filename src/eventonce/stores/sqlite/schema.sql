@@ -7,11 +7,12 @@
 -- expired key begins anew in the same row.
 
 -- A record is a row in each of these two tables. Keys that begin with their time sort by it, so
--- that work stays on a few pages of a large tree; but keys of one second, and keys without a time,
--- are spread over their part of it. So a key is written once, at its claim, and all that changes is
--- in a table that new records are appended to: a completion writes the few pages at the end of it,
--- whatever the keys are. There is no other index, because each would double the cost. `until` is
--- the instant at which the record ends, and `body` the other fields, packed by codec.py.
+-- that work stays on a few pages of a large tree; but keys of events that come late, and keys
+-- without a time, are spread over their part of it. So a key is written once, at its claim, and all
+-- that changes is in a table that new records are appended to: a completion writes the few pages at
+-- the end of it, whatever the keys are. There is no other index, because each would double the
+-- cost. `until` is the instant at which the record ends, and `body` the other fields, packed by
+-- codec.py.
 CREATE TABLE eventonce_keys (
     key BLOB NOT NULL PRIMARY KEY,
     id INTEGER NOT NULL

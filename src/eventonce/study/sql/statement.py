@@ -317,7 +317,7 @@ class Statement:
         if key.sparse:
             nothing = all_of([part.says_nothing() for part in parts])
             lacking.append(f"({at} IS NULL AND {nothing})" if key.prefixed else nothing)
-        start = f"COALESCE(CAST(({_second(at)}) AS VARCHAR), '')" if key.prefixed else "''"
+        start = f"COALESCE(CAST(({_hundredths(at)}) AS VARCHAR), '')" if key.prefixed else "''"
         replay = "COALESCE(its_replay, '')" if rule.on_replay == "force" else "''"
         head = f"COALESCE(its_org, '\"\"') || ',' || {replay}"
         scope = _literal(json.dumps([rule.scope])) if rule.scope else "its_type"
@@ -377,10 +377,10 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _second(at: str) -> str:
-    """Return the beginning of a key: the three low bytes of the second."""
-    second = f"CAST(FLOOR(({at}) / 1000.0) AS BIGINT)"
-    return f"(({second} % 16777216) + 16777216) % 16777216"
+def _hundredths(at: str) -> str:
+    """Return the beginning of a key: the four low bytes of the time in hundredths of a second."""
+    hundredths = f"CAST(FLOOR(({at}) / 10.0) AS BIGINT)"
+    return f"(({hundredths} % 4294967296) + 4294967296) % 4294967296"
 
 
 def _fits(rule: Rule, columns: Columns) -> str:
