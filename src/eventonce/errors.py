@@ -24,7 +24,7 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError
 
 def install_hint(extra: str) -> str:
     """Return the commands that install an extra: from the package index, and in a clone."""
-    return f'pip install "eventonce[{extra}]", or in a clone: pip install ".[{extra}]"'
+    return f'pip install "eventonce[{extra}]", or in a clone: pip install -e ".[{extra}]"'
 
 
 class EnvelopeError(EventonceError):

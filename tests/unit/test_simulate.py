@@ -119,10 +119,24 @@ def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
     run("simulate", "--events", "300", *options)
     before = [file.read_bytes() for file in files]
     monkeypatch.setattr("eventonce.cli.simulate.capture", interrupted)
-    assert run("simulate", "--events", "800", *options).code == 130
+    assert run("simulate", "--events", "800", "--force", *options).code == 130
     assert [file.read_bytes() for file in files] == before
     assert sorted(tmp_path.iterdir()) == sorted(files)
     assert run("simulate", "--events", "300", "-o", "/dev/null").code == 130
+
+
+@pytest.mark.parametrize("option", ["-o", "--truth", "--expected"])
+def test_a_file_that_exists_is_not_overwritten_unasked(
+    option: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """It may be a capture of real traffic."""
+    run, mine = runner(capfdbinary), tmp_path / "capture.jsonl"
+    mine.write_text("mine")
+    refused = run("simulate", "--events", "10", option, mine)
+    assert (refused.code, mine.read_text()) == (2, "mine")
+    assert "exists already; --force overwrites it" in refused.err
+    assert run("simulate", "--events", "10", option, mine, "--force").code == 0
+    assert mine.read_text() != "mine"
 
 
 def test_bare_lines_are_the_events_alone() -> None:

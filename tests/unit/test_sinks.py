@@ -245,7 +245,7 @@ def test_a_time_that_is_in_no_calendar_is_not_put(time: str) -> None:
 def test_a_sink_without_its_extra_is_not_opened(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     said = refusal(Sink(to))
-    assert 'needs: pip install "eventonce[sqs]", or in a clone: pip install ".[sqs]"' in said
+    assert 'needs: pip install "eventonce[sqs]", or in a clone: pip install -e ".[sqs]"' in said
 
 
 def test_a_bus_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

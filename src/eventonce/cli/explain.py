@@ -61,7 +61,7 @@ def explain(
 ) -> int:
     """Explain the event in FILE (- is stdin): its rule, each part of its key with path and value,
     the key, its strength, how long it is remembered, and for a state the order and the state.
-    A missing part is named, and the exit code is 1.
+    A missing part is named, and the exit code is 1; so it is for an event that has no key at all.
 
     With two files, or two lines of a capture: whether both events have the same key, or which
     parts differ; what differs outside the key; and for a copy the cause for which it is there.
@@ -99,7 +99,7 @@ def explain(
 
 
 def _exit_code(found: Explanation) -> int:
-    return FAILED if found.missing else 0
+    return FAILED if found.missing or found.strength == "none" else 0
 
 
 def _outside(first: Event, second: Event, *found: Explanation) -> list[tuple[str, str, str]]:

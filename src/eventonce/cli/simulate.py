@@ -14,6 +14,7 @@ import msgspec
 
 from eventonce.cli.options import json_option
 from eventonce.cli.output import check_files, counted, echo_json, standard_output, table, whole_file
+from eventonce.errors import ConfigError
 from eventonce.sources.compression import written
 from eventonce.study.simulate import SOURCES, Scenario, capture
 from eventonce.study.simulate.world import Rates
@@ -98,6 +99,7 @@ def _rates(
     type=file_option,
     help="Write each event once here, as it was first published, the lost ones too.",
 )
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @json_option
 def simulate(
     *,
@@ -110,6 +112,7 @@ def simulate(
     output: Path | None,
     truth: Path | None,
     expected: Path | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Write a capture of simulated traffic: conversations from the first ring to the last wrap-up,
@@ -117,6 +120,10 @@ def simulate(
 
     The truth about every line can be written beside it, so that a guard can be tried on it."""
     check_files([], output, truth, expected)
+    for file in (output, truth, expected):
+        # It may be a capture of real traffic, which nobody can repeat.
+        if file is not None and file.is_file() and not force:
+            raise ConfigError(f"{file} exists already; --force overwrites it")
     scenario = Scenario(events, seed, sources, days, rates, bare)
     facts: list[bytes] | None = [] if expected else None
     causes: Counter[str] = Counter()
