@@ -125,7 +125,7 @@ def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, compl
         'store = "postgresql://nowhere.invalid/x"\nname = "n"\n[[sink]]\nto = "table:t"',
         'store = "dynamodb://nowhere?region=eu-central-1"\nname = "n"',
         '[[sink]]\nto = "https://nowhere.invalid/x"\n[worker]\nqueue = "sqs://nowhere"\nwait = "5"',
-        '[[sink]]\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
+        '[[sink]]\nmatch = "call.*"\nto = "events://bus"\n[[sink]]\nto = "sqs://queue"',
         '[[sink]]\nto = "json:nothing"',
         "[history]\nkeep = '7d'\n[dashboard]\nlisten = 8090",
     ],
@@ -306,6 +306,16 @@ def test_what_depends_on_the_machine_is_a_warning(
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
     monkeypatch.setenv("EVENTONCE_API_KEYS", "a-key")
     assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
+
+
+def test_a_sink_behind_one_that_takes_everything_is_a_warning(check: Run) -> None:
+    first, other = (
+        '[[sink]]\nto = "file:a.jsonl"\n',
+        '[[sink]]\nmatch = "call.*"\nto = "file:b.jsonl"\n',
+    )
+    told = check('store = "memory:"\n' + first + other)
+    assert "sink 1: it takes every event, so the sinks after it get none" in told.err
+    assert "takes every event" not in check('store = "memory:"\n' + other + first).err
 
 
 @pytest.mark.parametrize("text", ["keep = '7d'", "most = 5", "store = ''\nkeep = '7d'"])

@@ -78,7 +78,8 @@ NOT_HERE: Final = ". Commands that use it would not start here"
 
 
 def warnings_of(config: Config) -> Iterator[str]:
-    """Yield the faults that depend on the machine, and limits of a history that is not kept."""
+    """Yield the faults that depend on the machine, limits of a history that is not kept, and sinks
+    that no event reaches."""
     from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
 
     written = {name: getattr(config, name) for name in FILE_FIELDS}
@@ -97,6 +98,12 @@ def warnings_of(config: Config) -> Iterator[str]:
     bare = config.history != HistoryTable() and not config.history.store
     if bare and config.dashboard.listen == "":
         yield f"history: {NOTHING_KEPT}"
+    everything = [number for number, sink in enumerate(config.sink, 1) if sink.match == "*"]
+    if everything and everything[0] < len(config.sink):
+        yield (
+            f"sink {everything[0]}: it takes every event, so the sinks after it get none; give it "
+            "a `match`, or move it to the end"
+        )
 
 
 def with_environment(table: Serve) -> Serve:
