@@ -23,7 +23,7 @@ from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _wake
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
 from eventonce.runtime.slots import Slots
-from eventonce.runtime.stages import CANCELLED, StagedBatch, Stages, _Stage
+from eventonce.runtime.stages import NOT_BEGUN, StagedBatch, Stages, _Stage
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -100,7 +100,7 @@ def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs()
         assert sorted(map(statuses, freed)) == [["busy", "failed"], ["failed"]]
         stages.submit([ended.batch(3)])
         (late,) = ended.next().result()
-        assert (late.status, late.reason) == ("failed", CANCELLED)
+        assert (late.status, late.reason) == ("failed", NOT_BEGUN)
         go.set()
         assert statuses(ended.next().result()) == ["done"]
         assert statuses(consumer.process([call(n) for n in range(1, 4)])) == ["done"] * 3

@@ -26,7 +26,7 @@ from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import INSIDE_HANDLER, InsideHandler
-from eventonce.runtime.stages import CANCELLED, StagedBatch, Stages
+from eventonce.runtime.stages import CANCELLED, NOT_BEGUN, StagedBatch, Stages
 from eventonce.types import Job, Outcome
 
 if TYPE_CHECKING:
@@ -256,7 +256,8 @@ class _Starter:
         if returned is not None:
             # A run in a transaction whose end is not known may not have taken effect.
             if not run.finished or (run.in_transaction and run.kept is None and not run.error):
-                finish(run, error=InterruptedError(CANCELLED))
+                why = NOT_BEGUN if run.job is None else CANCELLED
+                finish(run, error=InterruptedError(why))
             returned(run)
 
     def _begin(self, wanted: tuple[Run, Context]) -> None:

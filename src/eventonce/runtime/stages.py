@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 CANCELLED: Final = "cancelled before the handler had finished"
+NOT_BEGUN: Final = "cancelled before the handler began"
 NO_HANDLER_THREAD: Final = "the handler did not begin, because no thread could be started"
 
 
@@ -405,7 +406,7 @@ class Stages:
         batch, run = item
         if batch.cancelled or self._cancelled:
             batch.cancelled = True
-            finish(run, error=InterruptedError(CANCELLED))
+            finish(run, error=InterruptedError(NOT_BEGUN))
         else:
             # A new copy of the context for each handler: the next must not see its variables.
             try:
