@@ -192,6 +192,34 @@ def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History)
     assert history.find(Search(id="again"), limit=1) == both[-1:]
 
 
+def test_a_limit_hides_copies_of_an_event_but_not_its_run(history: History) -> None:
+    crm = consumer(history, handler=lambda _: None)
+    for number in (1, 2):
+        crm.process([call(number, conversationId="c")])
+    crm.process([call(1, id=f"copy-{number}", conversationId="c") for number in range(8)])
+    history.flush()
+    search = Search(conversation="c")
+    latest = history.find(search, 4)
+    assert {one.status for one in latest} == {"duplicate"}
+    found = history.with_winners(history.with_runs(latest, search))
+    assert [one.id for one in found] == ["id-1", *(one.id for one in latest)]
+    (chapter,) = told(found, cut=latest[0].at)
+    ran, copies = chapter.sentences
+    assert ran.startswith("ran at ")
+    assert copies.startswith("4 or more copies since, the last at ")
+    assert history.with_runs(found, search) == found
+    assert history.with_runs(latest, Search(status="duplicate")) == latest, "a run does not match"
+    key = latest[0].key.hex()
+    (without,) = told(latest)
+    (said,) = without.sentences
+    assert said.endswith(
+        f"the run before is not shown here: eventonce history --key {key} "
+        "shows it, if it is still kept"
+    )
+    (lost,) = told(latest, whole=True)
+    assert lost.sentences[0].endswith("; the history does not have the run before")
+
+
 def test_an_id_that_many_events_have_names_all_of_them(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -919,8 +947,10 @@ def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, in
             asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
         )
         tables.find(search, 10)
+        asked_for_runs = len(asked)
+        tables.runs(search, [b"k"])
         plans = [str(rows(f"EXPLAIN QUERY PLAN {query}", values)) for query, values in asked]
-    assert f"INDEX eventonce_history_{index} " in plans[-1]
+    assert f"INDEX eventonce_history_{index} " in plans[asked_for_runs - 1]
     assert not [plan for plan in plans if "SCAN eventonce_history" in plan]
 
 

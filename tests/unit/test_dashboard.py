@@ -282,6 +282,21 @@ def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
     assert "may have more decisions" not in by_key.text
 
 
+def test_a_story_that_a_limit_cuts_shows_the_run(tmp_path: Path) -> None:
+    consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=lambda _: None)
+    uri = f"sqlite:///{tmp_path}/history.db"
+    with History(uri) as kept:
+        consumer.observers.append(kept.observer(consumer))
+        for _ in range(6):
+            consumer.process([ended(1, "c-1")])
+    app = dashboard(Resources(lambda: consumer.store, name="crm", history=uri))
+    (page,) = asyncio.run(asked(app, "/search?conversation=c-1&limit=4"))
+    text = page.text.replace("\u00a0", " ")
+    assert text.count("ran at ") == 1
+    assert "4 or more copies since, the last at " in text
+    assert "The latest 4 decisions, and 1 run before them. " in text
+
+
 def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:
     paths = ("/search?conversation=c-1", "/search?status=done,busy&since=1h&rule=calls", "/")
     for path, answer in zip(paths, world.asked(*paths), strict=True):

@@ -98,13 +98,34 @@ def test_the_story_of_a_state_names_its_subject_and_the_version_that_won(
         for one in chapter["decisions"]
     ] == [("b", "u-1, 7", "a"), ("c", "u-1, 7", "a")]
     copy = run("history", "-c", config, "--status", "duplicate")
-    assert ", of event a, under another transport id: published again\n" in copy.out
+    assert ", of event a, under another transport id: published again; the run before" in copy.out
     shown = run("show", "-c", config, capture)
     assert "ran at " in shown.out
     assert ", of event a" in shown.out
     assert run("history", "-c", config, "--subject", "u-1").code == 1
     counted = run("history", "-c", config, "--subject", "u-1, 7", "--totals")
     assert (counted.code, "--totals takes only" in counted.err) == (2, True)
+
+
+def test_a_limit_cuts_no_run_from_the_story_of_a_call(
+    run: Run, config: Path, tmp_path: Path
+) -> None:
+    event = {"detail-type": "call.ended", "source": "s", "detail": {"contactId": 4711}}
+    for number, name in enumerate("aaaaaa"):
+        capture = write_lines(tmp_path / f"{number}.jsonl", {"id": name, **event})
+        assert run("run", "-c", config, "--from", capture).code == 0
+    found = run("history", "-c", config, "--conversation", "4711", "--limit", "4")
+    assert found.out.count("\n  ran at ") == 1
+    assert " as event a on worker " in found.out
+    assert "\n  4 or more copies since, the last at " in found.out
+    assert "the latest 4, and 1 run before them; a larger --limit shows more" in found.err
+    (document,) = run("history", "-c", config, "--event", "a", "--json").documents[0]
+    key = document["decisions"][0]["key"]
+    copies = run("history", "-c", config, "--conversation", "4711", "--status", "duplicate").out
+    assert f"the run before is not shown here: eventonce history --key {key} shows it" in copies
+    assert "not shown here" not in run("history", "-c", config, "--key", key).out
+    last = run("show", "-c", config, capture, "--json").documents[0]["history"]
+    assert last[0].startswith("ran at ")
 
 
 def test_the_totals_say_the_statuses_behind_each_outcome(

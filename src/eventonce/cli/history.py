@@ -134,12 +134,16 @@ def history(
     with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
         if totals:
             return _counted(opened, search, as_json=as_json)
-        found = opened.with_winners(opened.find(search, limit))
+        found = opened.find(search, limit)
+        cut = found[0].at if len(found) == limit else 0
+        found = opened.with_winners(opened.with_runs(found, search) if cut else found)
         hidden = opened.hidden_from(search) if found else 0
-    chapters = told(found)
+    chapters = told(found, whole=search.whole, cut=cut)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
-    if len(found) == limit and not as_json:
-        notice(f"these are the latest {limit}; a larger --limit shows more")
+    if cut and not as_json:
+        earlier = len(found) - limit
+        runs = f", and {counted(earlier, 'run')} before them" if earlier else ""
+        notice(f"these are the latest {limit}{runs}; a larger --limit shows more")
     if hidden:
         notice(f"the history may have more decisions: {hidden_text(hidden)}", as_json=as_json)
     if not found:

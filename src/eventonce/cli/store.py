@@ -170,7 +170,7 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
                 tried.append(name)
             record, search = opened.show(key), Search(key=key)
             found = _answered(partial(_found, history, search)) if history and met else None
-            chapters = told(found or [])
+            chapters = told(found or [], whole=True)
             if record is not None or chapters:
                 break
     if record is None and not chapters:
@@ -214,6 +214,7 @@ def _found(history: History, search: Search) -> list[Decision]:
     found = history.find(search, limit=MOST_DECISIONS)
     if len(found) == MOST_DECISIONS:
         notice(f"the history has more decisions; the latest {MOST_DECISIONS:,} are told")
+        found = history.with_runs(found, search)
     return history.with_winners(found)
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain, starmap
 from typing import Any, Final, Self
 
@@ -28,7 +29,7 @@ from eventonce.history.leases import (
 from eventonce.history.search import Search
 from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Tables
-from eventonce.history.winners import with_winners
+from eventonce.history.winners import with_runs, with_winners
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
@@ -159,6 +160,12 @@ class History:
                 for what, name in _named(search).items():
                     self._check_secrets(tables, what, name)
             return found
+
+    def with_runs(self, decisions: Sequence[Decision], search: Search) -> list[Decision]:
+        """Return these latest decisions of a search, and for each event without a run among them
+        the latest run that took effect and matches: a limit must not hide it."""
+        with self._tables() as tables:
+            return with_runs(decisions, partial(tables.runs, search))
 
     def with_winners(self, decisions: Sequence[Decision]) -> list[Decision]:
         """Return these decisions, each copy with the transport id of the event that took effect,

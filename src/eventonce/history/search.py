@@ -71,6 +71,12 @@ class Search(msgspec.Struct, frozen=True):
         return given
 
     @property
+    def whole(self) -> bool:
+        """Whether all decisions about an event match if one of them matches."""
+        about = (self.conversation, self.status, self.copies, self.type, self.rule, self.reason)
+        return bool(self.key or self.id) and not any(about) and self.since is self.until is None
+
+    @property
     def reasoned(self) -> bool:
         """Whether all decisions of these statuses have a reason."""
         return WITH_REASON.issuperset(self.status.split(","))

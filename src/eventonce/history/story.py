@@ -47,17 +47,19 @@ NOTHING_FOUND: Final = (
 """The message of a search that finds nothing: the event may still have come."""
 
 
-def told(decisions: Iterable[Decision]) -> list[Chapter]:
-    """Return the chapters, in the order of their first decisions."""
+def told(decisions: Iterable[Decision], *, whole: bool = False, cut: int = 0) -> list[Chapter]:
+    """Return the chapters, in the order of their first decisions. `whole` says that these are all
+    decisions about their events (`Search.whole`); `cut` is the time of the earliest decision within
+    the limit, before which only runs are among these, and 0 if the limit left none out."""
     chapters: dict[tuple[object, ...], list[Decision]] = {}
     for number, one in enumerate(decisions):
         # Without a key, nothing says which decisions are about the same event.
         which = (one.consumer, one.key, one.version) if one.key else (number,)
         chapters.setdefault(which, []).append(one)
-    return [Chapter(some, _sentences(some)) for some in chapters.values()]
+    return [Chapter(some, _sentences(some, whole=whole, cut=cut)) for some in chapters.values()]
 
 
-def _sentences(decisions: Sequence[Decision]) -> list[str]:
+def _sentences(decisions: Sequence[Decision], *, whole: bool, cut: int) -> list[str]:
     """Return the sentences, in the order of the last decision that each is about."""
     began = decisions[0].at
     ran = [one for one in decisions if one.status in TOOK_EFFECT]
@@ -65,7 +67,9 @@ def _sentences(decisions: Sequence[Decision]) -> list[str]:
     said = _failures(decisions, began)
     said += [(one.at, _ran(one, began)) for one in ran]
     if copies:
-        said.append((copies[-1].at, _copies(copies, began, after=bool(ran))))
+        more = any(one.at <= cut for one in ran)
+        sentence = _copies(copies, began, after=bool(ran), more=more)
+        said.append((copies[-1].at, sentence if ran else sentence + _unseen(copies, whole=whole)))
     said += [
         (one.at, f"{one.status} {_at(one.at, began)}: {one.reason}{_kept(one, ran)}")
         for one in decisions
@@ -108,8 +112,22 @@ def _failed(status: str, some: Sequence[Decision], began: int) -> str:
     return f"{status} {_times(len(some))}, {when}: {last.reason}"
 
 
-def _copies(copies: Sequence[Decision], began: int, *, after: bool) -> str:
-    many = f"{len(copies)} {'copy' if len(copies) == 1 else 'copies'}{' since' if after else ''}"
+def _unseen(copies: Sequence[Decision], *, whole: bool) -> str:
+    """Return the remark that the run before the copies is not among the decisions. Without it a
+    reader would believe that the event never took effect. An older or an unchanged version has no
+    run of its own."""
+    if any(one.status != "duplicate" for one in copies) or not copies[0].key:
+        return ""
+    if whole:
+        return "; the history does not have the run before"
+    shows = f"eventonce history --key {copies[0].key.hex()}"
+    return f"; the run before is not shown here: {shows} shows it, if it is still kept"
+
+
+def _copies(copies: Sequence[Decision], began: int, *, after: bool, more: bool) -> str:
+    number = f"{len(copies)}{' or more' if more else ''}"
+    noun = "copy" if number == "1" else "copies"
+    many = f"{number} {noun}{' since' if after else ''}"
     last = copies[-1]
     at = f"{many}, {'the last ' if len(copies) > 1 else ''}{_at(last.at, began)}"
     if last.status != "duplicate":

@@ -41,7 +41,7 @@ from eventonce.history.driver import Driver, places
 from eventonce.history.leases import WORKERS, StateTable
 from eventonce.history.search import Conditions, Search
 from eventonce.history.subjects import SUBJECTS, Row, Subjects
-from eventonce.history.winners import LEADING, Lead
+from eventonce.history.winners import LEADING, TOOK_EFFECT, Lead
 
 MINUTE: Final = 60_000
 
@@ -70,7 +70,7 @@ ADDED_TABLES: Final = (SUBJECTS, WORKERS)
 history; other processes read and write that history without them."""
 
 MOST_LEADS: Final = 100_000
-"""The most decisions that are read to find winners."""
+"""The most decisions that are read to find winners or runs."""
 
 KINDS_KNOWN: Final = 60.0
 """Seconds for which a process remembers the numbers of kinds."""
@@ -309,7 +309,18 @@ class Tables:
     def find(self, search: Search, limit: int) -> list[Decision]:
         """Return the latest decisions that match, oldest first. A search by an id finds all
         decisions about the events that had it, also copies with other ids."""
+        return self._matching(search, *self._conditions.where(search), limit)
+
+    def runs(self, search: Search, keys: Collection[bytes]) -> list[Decision]:
+        """Return the runs that match and took effect under these keys, oldest first; if there are
+        very many, the latest."""
         where, values = self._conditions.where(search)
+        where += f" AND {self._conditions.keyed(keys)} AND k.status IN ({places(len(TOOK_EFFECT))})"
+        return self._matching(search, where, [*values, *TOOK_EFFECT], MOST_LEADS)
+
+    def _matching(
+        self, search: Search, where: str, values: Sequence[Any], limit: int
+    ) -> list[Decision]:
         # SQLite begins with the first table of a cross join: the kinds of these statuses are few.
         tables = "eventonce_history_kinds k CROSS JOIN eventonce_history h"
         if not search.reasoned:

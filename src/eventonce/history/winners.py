@@ -1,4 +1,5 @@
-"""The winner of a copy: the event that took effect, if the history has its decision.
+"""The winner of a copy: the event that took effect, and the run in which it did, if the history has
+its decision.
 
 The record in the store has only a short hash of the winner's transport id, so the winner is
 searched for when decisions are read.
@@ -63,6 +64,27 @@ def with_winners(decisions: Sequence[Decision], leads: Leads) -> list[Decision]:
     return [replace(one, winner=_winner(one, found)) for one in decisions]
 
 
+Runs = Callable[[Collection[bytes]], Iterable[Decision]]
+"""A function that returns the runs that took effect under these keys, oldest first."""
+
+
+def with_runs(decisions: Sequence[Decision], runs: Runs) -> list[Decision]:
+    """Return these decisions in the order of their times, and for each event without a run among
+    them the latest run that took effect. For the latest decisions of a search, whose limit may
+    separate the copies of an event from its run."""
+    ran = {_place(one) for one in decisions if one.status in TOOK_EFFECT}
+    wanted = {_place(one) for one in decisions if one.key} - ran
+    if not wanted:
+        return [*decisions]
+    keys = {key for _, key, _ in wanted}
+    latest = {place: run for run in runs(keys) if (place := _place(run)) in wanted}
+    return sorted([*latest.values(), *decisions], key=attrgetter("at"))
+
+
+def _place(one: Decision) -> Place:
+    return one.consumer, one.key, one.version
+
+
 def _by_place(leads: Iterable[Lead]) -> dict[Place, list[Lead]]:
     found: dict[Place, list[Lead]] = {}
     for lead in leads:
@@ -81,7 +103,7 @@ def _before(one: Decision) -> Place | None:
     if one.status not in BEATEN or not one.key or _own(one):
         return None
     if one.status in ("duplicate", "conflict"):
-        return one.consumer, one.key, one.version
+        return _place(one)
     return _named(one.consumer, one.key, one.reason)
 
 

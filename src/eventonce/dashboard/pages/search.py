@@ -16,7 +16,7 @@ from eventonce.dashboard.forms import choice, field
 from eventonce.dashboard.layout import View, framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
-from eventonce.history import Decision
+from eventonce.history import Decision, Search
 from eventonce.history.digests import DIGEST
 from eventonce.history.recorder import hidden_text
 from eventonce.history.story import LETTER_KEPT, NOTHING_FOUND, Chapter, lateness, moment, told
@@ -50,22 +50,29 @@ async def page(request: Request) -> Response:
         body = joined(_form(query, person), tag("p", query.fault, class_="harm", role="alert"))
         return await framed(request, View("Search", body), status=400)
     person.check_search(query.given)
+    decisions, cut = await context.ask_history(lambda: _found(context, query), SEARCH_WAIT)
     found = [
         replace(one, reason=person.reason(one.reason), subject=person.subject(one.subject))
-        for one in await context.ask_history(lambda: _found(context, query), SEARCH_WAIT)
+        for one in decisions
     ]
     by_id = query.search.conversation or query.search.id or query.search.subject
     hidden = await context.hidden.get() if found and by_id else 0
-    results = _story(found, query.search.conversation) if query.one else _decisions(found)
+    results = _story(found, query.search, cut) if query.one else _decisions(found)
     more = f"The history may have more decisions: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
     body = joined(_form(query, person), _count_note(query, found), note, results)
     return await framed(request, View(_title(query), body, command, live="/live"))
 
 
-def _found(context: Context, query: SearchQuery) -> list[Decision]:
+def _found(context: Context, query: SearchQuery) -> tuple[list[Decision], int]:
+    """Return the decisions, and the time of the earliest within the limit; 0 if the limit left none
+    out. To a story that it cut, the runs of its events are added."""
     with context.resources.searching() as history:
-        return history.with_winners(history.find(query.search, query.limit))
+        found = history.find(query.search, query.limit)
+        cut = found[0].at if len(found) == query.limit else 0
+        if cut and query.one:
+            found = history.with_runs(found, query.search)
+        return history.with_winners(found), cut
 
 
 def _title(query: SearchQuery) -> str:
@@ -115,10 +122,12 @@ def _field(name: str, query: SearchQuery) -> Html:
 def _count_note(query: SearchQuery, found: Sequence[Decision]) -> Html:
     if not found:
         return tag("p", f"{NOTHING_FOUND[0].upper()}{NOTHING_FOUND[1:]}.", class_="note")
-    many = counted(len(found), "decision")
+    many = counted(min(len(found), query.limit), "decision")
     if len(found) < query.limit:
         return tag("p", f"{many}.", class_="note")
-    said = tag("span", f"The latest {many}. ")
+    earlier = len(found) - query.limit
+    runs = f", and {counted(earlier, 'run')} before them" if earlier else ""
+    said = tag("span", f"The latest {many}{runs}. ")
     if query.limit == MOST_DECISIONS:
         return tag("p", said, "Name more fields to see older ones.", class_="note")
     more = urlencode({**query.given, "limit": MOST_DECISIONS})
@@ -193,17 +202,17 @@ def link(
     return tag("a", words, href=f"/search?{urlencode(query)}", title=title, class_=class_)
 
 
-def _story(found: Sequence[Decision], conversation: str) -> Html:
+def _story(found: Sequence[Decision], search: Search, cut: int) -> Html:
     """Return the chapters as a timeline, each with its decisions in order. In a search for a
     conversation, all chapters are about that conversation."""
     days: list[str] = []
     parts: list[Html] = []
-    for chapter in told(found):
+    for chapter in told(found, whole=search.whole, cut=cut):
         day = moment(chapter.first.at)[:10]
         if day not in days:
             days.append(day)
             parts.append(tag("li", tag("h2", day), class_="day"))
-        parts.append(_chapter(chapter, conversation or chapter.first.conversation))
+        parts.append(_chapter(chapter, search.conversation or chapter.first.conversation))
     return tag("ol", *parts, class_="story")
 
 
