@@ -628,11 +628,21 @@ SAID = [
     (Seen(recent={"done": 90}), "Healthy. In the last 10 minutes 90", False),
     (Seen(recent={"done": 99, "failed": 1}), "1 failure to be tried again", False),
     (Seen(recent={"done": 9, "failed": 1}), "1 of 10 runs failed", True),
-    (Seen(recent={"done": 9, "dead": 2}), "2 events were given up", True),
-    (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 2)), "2 events were given up", True),
+    (Seen(recent={"done": 9, "dead": 2}), "2 deliveries ended as dead letters in", True),
+    (
+        Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 2)),
+        "2 deliveries ended as dead letters in",
+        True,
+    ),
+    (Seen(recent={"invalid": 1}), "1 delivery ended as a dead letter in the last", True),
+    (Seen(recent={"invalid": 36}, stats=Stats(9, 7)), "36 deliveries ended as dead", True),
     (Seen(recent={"done": 9, "dead": 2}, stats=Stats(9, 0)), "Healthy.", False),
-    (Seen(recent={"dead": 2}, stats=Stats(9, 0), queue=True), "2 events were given up", True),
-    (Seen(recent={"dead": 7}, given_up_before=5, stats=Stats(9, 2)), "2 events were given", True),
+    (
+        Seen(recent={"dead": 2}, stats=Stats(9, 0), queue=True),
+        "2 deliveries ended as dead letters in",
+        True,
+    ),
+    (Seen(recent={"dead": 7}, given_up_before=5, stats=Stats(9, 2)), "2 deliveries ended as", True),
     (Seen(recent={"dead": 7}, given_up_before=7, stats=Stats(9, 2)), "Healthy.", False),
     (Seen(recent={"done": 1, "busy": 9}), "9 of 10 events were busy", True),
     (Seen(recent={"ignored": 4}), "All 4 events were ignored", True),
@@ -695,7 +705,7 @@ def test_the_health_counts_an_event_that_was_given_up_once_however_many_copies_c
         found: Health = (await snapshots.latest()).health
         return found
 
-    said = "2 events were given up in the last 10 minutes. 2 dead letters wait."
+    said = "2 deliveries ended as dead letters in the last 10 minutes. 2 dead letters wait."
     assert _text(asyncio.run(look())) == said
     (page,) = asyncio.run(asked(app, "/"))
     assert "kept for a redrive, and the later copies of these" in page.text, "it counts 4"

@@ -30,6 +30,9 @@ NO_WORKER: Final = "decided anything in the last hour, and none reports that it 
 def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     """List the workers of the last hour, and the leases that they hold.
 
+    The numbers of events and of dead letters count deliveries: an event that is delivered again
+    counts again.
+
     A worker is heard of every few seconds. One that was killed is not heard of any more; its
     leases end by themselves, and other workers take over.
     """

@@ -65,7 +65,8 @@ def health(seen: Seen) -> Health:
     groups = dict.fromkeys(GROUP_OF.values(), 0)
     for status, many in seen.recent.items():
         groups[GROUP_OF[status]] += many
-    # A copy of an event that was given up makes no new dead letter. The difference may be negative,
+    # A copy of an event that was given up makes no new dead letter. The rest counts deliveries: an
+    # invalid event ends as a dead letter each time that it comes. The difference may be negative,
     # because the two numbers are read one after the other.
     groups["dead letters"] = max(0, groups["dead letters"] - seen.given_up_before)
     if waiting == 0 and seen.stats is not None and not seen.queue:
@@ -91,7 +92,8 @@ def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -
     since = f"in the last {HEALTH_SPAN} minutes."
     if groups["dead letters"]:
         many = groups["dead letters"]
-        return f"{counted(many, 'event')} {'was' if many == 1 else 'were'} given up {since}"
+        letters = "a dead letter" if many == 1 else "dead letters"
+        return f"{counted(many, 'delivery', 'deliveries')} ended as {letters} {since}"
     if recent.get("fenced"):
         many = recent["fenced"]
         effects = "Its effect" if many == 1 else "Their effects"
