@@ -16,8 +16,9 @@ from eventonce.envelope import read_body
 from eventonce.types import Event
 from eventonce.web import Serve, receiver, server
 from eventonce.web.admission import Admission, limits
+from eventonce.web.responses import refuse
 from eventonce.web.server import Server, listen
-from tests.unit.asking import JSON, asked
+from tests.unit.asking import JSON, ask, asked
 from tests.unit.endpoint import OPEN, RULE, call
 
 KIB = 1024
@@ -50,6 +51,38 @@ def play(story: Awaitable[None]) -> None:
             await story
 
     asyncio.run(played())
+
+
+def test_a_sender_that_is_refused_for_good_is_told_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = [0.0]
+    admission = Admission(limits(Serve()), threads=2, clock=lambda: clock[0])
+    for clock[0] in (0.0, 10.0, 59.0, 61.0):
+        admission.count_refusal(refuse(401))
+        admission.count_refusal(refuse(503))
+    assert [record.getMessage()[:39] for record in caplog.records] == [
+        "refused requests: 1, the last with 401:",
+        "refused requests: 3, the last with 401:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "media", "status"),
+    [("wrong", "application/json", 401), ("k" * 16, "text/plain", 415), ("k" * 16, "", 413)],
+)
+def test_a_request_that_is_refused_for_good_leaves_a_line_without_its_key(
+    key: str, media: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
+    app = receiver(consumer, Serve(api_keys=["k" * 16], max_body=100))
+    body = b"x" * 200 if status == 413 else b"{}"
+    headers = {"x-api-key": key, "content-type": media or "application/json"}
+    assert ask(app, body, headers=headers).status == status
+    (record,) = caplog.records
+    assert f"the last with {status}" in record.getMessage()
+    assert key not in record.getMessage()
+    consumer.close()
 
 
 def test_bodies_are_bounded_by_their_sum_and_refused_before_a_byte_is_read() -> None:

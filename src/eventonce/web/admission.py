@@ -15,10 +15,16 @@ from eventonce.config import Serve
 from eventonce.errors import ConfigError
 from eventonce.http_report import Answer
 from eventonce.rules.instants import duration
-from eventonce.web.responses import refuse
+from eventonce.web.responses import STATUS_KINDS, refuse
 
 WARNING_INTERVAL: Final = 10.0
 """Seconds between two log lines about the same problem."""
+
+REFUSALS_INTERVAL: Final = 60.0
+"""Seconds between two log lines about requests whose sender must be corrected."""
+
+FOR_GOOD: Final = frozenset((401, 413, 415))
+"""The refusals that stay until somebody corrects the sender, or the settings."""
 
 log = logging.getLogger("eventonce.web")
 
@@ -105,6 +111,8 @@ class Admission:
         self._held = 0
         self._left_at = -inf
         self._warned_at = -inf
+        self._refusals = 0
+        self._told_refusals_at = -inf
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -157,6 +165,23 @@ class Admission:
     def warn_of_slow(self) -> None:
         """Warn, at intervals, that handlers still run after their request was answered."""
         self._warn("handlers are still running after %gs", self._limits.answer_within)
+
+    def count_refusal(self, answer: Answer) -> None:
+        """Count an answer if it refuses for good, and warn of all of them, at intervals: otherwise
+        nobody would learn that events of this sender are lost once it gives up."""
+        if answer.status not in FOR_GOOD:
+            return
+        self._refusals += 1
+        now = self._clock()
+        if now - self._told_refusals_at >= REFUSALS_INTERVAL:
+            log.warning(
+                "refused requests: %d, the last with %d: %s Correct the sender or the "
+                "settings: the events are lost once the sender gives up",
+                self._refusals,
+                answer.status,
+                STATUS_KINDS[answer.status].means,
+            )
+            self._refusals, self._told_refusals_at = 0, now
 
     def _too_much(self, more: int) -> Answer | None:
         if self._held + more > self._limits.max_in_flight:

@@ -87,6 +87,7 @@ class Events:
         known = self._authenticator.knows(headers)
         refused = self._refused(headers, size, known=known)
         if refused is not None:
+            self._admission.count_refusal(refused)
             await send_answer(understood(refused, headers), send)
             return
         permit = self._admission.enter(size)
@@ -124,21 +125,19 @@ class Events:
     ) -> None:
         """Answer a request whose body has arrived, or was refused."""
         late: list[asyncio.Task[None]] = []
-        if isinstance(body, Answer):
-            answer = body
+        events = body if isinstance(body, Answer) else await self._read(headers, body, known=known)
+        if isinstance(events, Answer):
+            answer = events
+            self._admission.count_refusal(answer)
         else:
-            events = await self._read(headers, body, known=known)
-            if isinstance(events, Answer):
-                answer = events
-            else:
-                if self._tap is not None:
-                    now = wall_clock()
-                    self._tap([Arrived(event, EVENTS_CHANNEL, "", now) for event in events])
-                number = self._answering.set(loop, self._answer_now, events, headers, send, late)
-                try:
-                    answer = await self._settled(events)
-                finally:
-                    self._answering.clear(number)
+            if self._tap is not None:
+                now = wall_clock()
+                self._tap([Arrived(event, EVENTS_CHANNEL, "", now) for event in events])
+            number = self._answering.set(loop, self._answer_now, events, headers, send, late)
+            try:
+                answer = await self._settled(events)
+            finally:
+                self._answering.clear(number)
         if late:
             await late[0]
         else:
