@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 import pytest
@@ -110,6 +111,19 @@ def test_what_is_due_later_is_done_before_the_end(slots: Slots[str]) -> None:
     slots.call_later(0.1, rings.set)
     slots.close()
     assert rings.is_set()
+
+
+def test_a_forgotten_call_that_is_due_never_does_not_hold_up_the_end() -> None:
+    slots: Slots[str] = Slots(1, lambda _: None)
+    made = threading.Event()
+    never = slots.call_later(inf, made.clear)
+    slots.call_later(0.01, made.set)
+    slots.forget(never)
+    assert made.wait(PATIENCE)
+    closing = threading.Thread(target=slots.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
 
 
 def test_a_handler_may_close_the_slots_it_runs_in() -> None:

@@ -287,7 +287,8 @@ class Slots(Generic[Item]):
     def _rests(self, looks: int) -> bool:
         """Sleep if there has been no work for another thread for a while; return whether to look
         again."""
-        if self._closed and not self._later:
+        # A forgotten call may be due never, and stay here when those before it were made.
+        if self._closed and len(self._later) == self._forgotten:
             self._watcher = None
             return False
         if self._closed or looks > IDLE_LOOKS:
