@@ -13,7 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule, envelope
+from eventonce.core.engine import Wait
 from eventonce.runtime import shared_process
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import SharedProcess
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Event, Outcome, Settlement, SettleResult, Verdict
@@ -155,6 +157,53 @@ def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: SharedPr
     slow.join(PATIENCE)
     suspect.join(PATIENCE)
     assert order == ["id-0", "id-1"]
+
+
+def test_a_copy_of_an_event_that_waits_to_be_alone_waits_for_its_run(here: SharedProcess) -> None:
+    """And not for the lease, which was granted anew: both were claimed in the same moment."""
+    store, clock = MemoryStore(), [1_000_000]
+    consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
+    store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
+    clock[0] += 60_000
+    assert here.enter("another")
+    with ThreadPoolExecutor(2) as pool:
+        suspect = pool.submit(consumer.process, [call(1)], wait=PATIENCE)
+        until(lambda: here._alone)
+        copy = RunningBatch(
+            consumer.runtime, consumer.runtime.plan([_read(1)]), CopyWait(here=PATIENCE)
+        )
+        verdicts = consumer.runtime.gate.claim([run.claim for run in copy.runs])
+        woken = threading.Event()
+        seconds = copy.wait(Wait([run.claim for run in copy.runs], 0), woken.set)
+        woken_before = woken.is_set()
+        here.leave("another")
+        assert statuses(suspect.result(PATIENCE)) == ["done"]
+    assert [verdict.kind for verdict in verdicts] == ["busy"]
+    assert (seconds > 1, woken_before, woken.is_set()) == (True, False, True)
+    assert statuses(consumer.process([call(1)])) == ["duplicate"]
+
+
+def test_an_event_that_is_interrupted_while_it_waits_to_be_alone_keeps_its_lease(
+    here: SharedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it were freed, the next run would not know that it must be alone."""
+    store, clock = MemoryStore(), [1_000_000]
+    consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
+    claim = consumer.rules.plan(_read(1), 1)[1]
+    store.claim([claim], clock[0])
+    clock[0] += 60_000
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here, "entering", interrupted)
+        with pytest.raises(Crash):
+            consumer.process([call(1)])
+    assert store.claim([replace(claim, nonce=2)], clock[0])[0].kind == "busy"
+    assert not consumer.runtime.gate._running
+    clock[0] += 60_000
+    assert store.claim([replace(claim, nonce=3)], clock[0])[0].alone
 
 
 def test_others_wait_on_a_loop_while_one_runs_alone(here: SharedProcess) -> None:

@@ -169,6 +169,8 @@ class Batch:
                     verdicts = (yield from _verdicts(runs)) if older else (yield Ask(claims))
                 except StoreUnavailable as error:
                     verdicts = [Verdict("error", error=error)] * len(runs)
+                if alone:
+                    runs[0].suspect = False
                 granted: list[Run] = []
                 refused: list[Run] = []
                 for run, verdict in zip(runs, verdicts, strict=True):
@@ -177,7 +179,11 @@ class Batch:
                         run.attempt = verdict.attempt
                         run.spared = verdict.spared
                         # In the round that asks to be alone, a suspect runs in any case.
-                        (suspects if verdict.alone and not alone else granted).append(run)
+                        if verdict.alone and not alone:
+                            run.suspect = True
+                            suspects.append(run)
+                        else:
+                            granted.append(run)
                     elif _runs_anyway(run, verdict):
                         _unguard(run, verdict)
                         granted.append(run)
@@ -204,6 +210,9 @@ class Batch:
                             self._settled(settling, answers)
                 # After an exception the caller frees its leases first, and then leaves.
                 if process is not None:
+                    if suspects and not alone:
+                        # Copies of a suspect wait for its run here, and not for its lease.
+                        claims = [run.claim for run in runs if not run.suspect]
                     process.leave(claims)
             if suspects:
                 # Claimed again, alone: no other lease is held that would be lost with the process.

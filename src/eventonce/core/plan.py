@@ -73,6 +73,9 @@ class Run(msgspec.Struct, eq=False):
     attempt: int = 1
     spared: int = 0
     """Attempts that do not count towards giving up."""
+    suspect: bool = False
+    """Whether the run holds its lease and waits to be claimed again, alone: an earlier run ended
+    with its process."""
     unguarded: str = ""
     """Why the handler runs without a token; empty if the run has one."""
     shadowed: str = ""

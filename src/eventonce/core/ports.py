@@ -211,7 +211,7 @@ class HostProcess(Protocol):
         ...
 
     def leave(self, claims: Sequence[Claim]) -> None:
-        """End the runs of these claims: their outcomes are known."""
+        """Leave the process, and end the runs of these claims: their outcomes are known."""
         ...
 
 

@@ -193,14 +193,17 @@ class Gate:
         """Settle finished runs and free the others after an interruption, if the store answers.
 
         A run in a transaction is freed, too: its completion is part of the transaction, and can
-        still be committed until another run of the key starts.
+        still be committed until another run of the key starts. A suspect keeps its lease: freed, it
+        would run beside others.
         """
         for run in runs:
             # The engine may not know the token yet. In the child of a fork the token becomes 0.
             run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
         # Of several versions of one subject, all but the latest are settled already.
         latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
-        settlements = [_salvaged(run) for run in latest.values() if run.kept is None]
+        settlements = [
+            _salvaged(run) for run in latest.values() if run.kept is None and not run.suspect
+        ]
         if settlements:
             with suppress(StoreError):
                 self._settlements.ask(settlements)
