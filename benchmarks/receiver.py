@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -45,6 +45,9 @@ MANY = 256
 OVERLOAD = 4
 BARE = "bare"
 ROUNDS = 5
+TURNS = 5
+"""Rounds in which the bare endpoint and the receivers take turns: the speed of the machine changes
+from one minute to the next, so only figures of one round are compared. Medians count."""
 
 Bodies = Iterator[bytes]
 
@@ -315,7 +318,28 @@ REACH = {("SQLite", 1): 0.6, ("Redis", 1): 0.6, ("SQLite", ARRAY): 0.4}
 """The least share of the bare endpoint's speed."""
 
 
-def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> Iterator[Figure]:
+def _shares(stores: Mapping[str, str], size: int) -> dict[str, float]:
+    """Return the speed of a receiver on each of these stores, as a share of the bare endpoint's."""
+    shares: dict[str, list[float]] = {name: [] for name in stores}
+    for turn in range(TURNS):
+        bare = _capacity(BARE, size)
+        for name, store in stores.items():
+            shares[name].append(bare / _capacity(store.format(turn=turn), size))
+    return {name: median(found) for name, found in shares.items()}
+
+
+def _capacity(store: str, size: int) -> float:
+    """Return the processor seconds of a request at capacity; the seconds, if the system does not
+    tell."""
+    with _served(store) as (port, pid):
+        requests = posts(size)
+        asyncio.run(flat_out(port, requests, SECONDS / 4))
+        before = processor_time(pid)
+        rate = asyncio.run(flat_out(port, requests, SECONDS / 2))
+        return (processor_time(pid) - before) / (rate * SECONDS / 2) or 1 / rate
+
+
+def _figures(name: str, size: int, found: Measured, share: float | None) -> Iterator[Figure]:
     what = f"{name}, {'single events' if size == 1 else f'arrays of {size}'}"
     yield Figure(what, found.rate, "requests/s")
     if size > 1:
@@ -323,28 +347,28 @@ def _figures(name: str, size: int, found: Measured, bare: Measured | None) -> It
     yield Figure(f"{what}: 99th percentile, half load", found.slowest * 1000, "ms")
     if found.cpu:
         yield Figure(f"{what}: processor time", found.cpu * 1e6, "µs a request")
-    if bare is None:
+    if share is None:
         return
     if size == 1:
         work = f"{what}: work done at {OVERLOAD} times the load"
         yield Figure(work, found.overloaded, "x", at_least=0.9 if found.overloaded else None)
-    # By processor time if it is known: the rate depends on other load of the machine.
-    speed = bare.cpu / found.cpu if found.cpu else found.rate / bare.rate
     least = REACH.get((name, size))
-    yield Figure(f"{what}: of a bare endpoint's speed", speed, "x", at_least=least)
+    yield Figure(f"{what}: of a bare endpoint's speed", share, "x", at_least=least)
 
 
 def run() -> Iterator[Figure]:
     """Yield the figures of each store with single events and arrays, and of the bare endpoint."""
     with tempfile.TemporaryDirectory() as folder, serving() as node:
         for size in (1, ARRAY):
-            bare = _measured(BARE, size)
-            yield from _figures("bare Starlette", size, bare, None)
-            for name, store in (
-                ("SQLite", f"sqlite:///{folder}/{size}.db"),
-                ("Redis", f"{node.uri}?prefix=bench-{size}"),
-            ):
-                yield from _figures(name, size, _measured(store, size), bare)
+            yield from _figures("bare Starlette", size, _measured(BARE, size), None)
+            stores = {
+                "SQLite": f"sqlite:///{folder}/{size}-{{turn}}.db",
+                "Redis": f"{node.uri}?prefix=bench-{size}-{{turn}}",
+            }
+            shares = _shares(stores, size)
+            for name, store in stores.items():
+                found = _measured(store.format(turn="last"), size)
+                yield from _figures(name, size, found, shares[name])
 
 
 if __name__ == "__main__":
