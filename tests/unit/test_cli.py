@@ -259,7 +259,7 @@ def test_explain_says_how_strong_a_key_is_and_when_there_is_none(run: Run, tmp_p
     assert "strength  business key, remembered for 10d" in run("explain", VOICE).out
     unknown = write_lines(tmp_path / "unknown.json", '{"light": "green"}')
     result = run("explain", unknown)
-    assert result.code == 0
+    assert result.code == 1
     assert "strength  none: a copy cannot be recognised, so every delivery runs" in result.out
     document = json.loads(run("explain", unknown, "--json").out)
     assert (document["key"], document["strength"], document["remember"]) == (None, "none", 0)

@@ -255,10 +255,3 @@ def test_two_versions_of_a_state_are_no_copies_and_have_no_cause(run: Run, tmp_p
     (found,) = run(*words, "--json").documents
     assert (found["same"], found["differ"], found["cause"]) == (True, ["hash(body)", "order"], None)
     assert "cause" not in run(*words).out
-
-
-def test_an_event_without_any_key_fails_although_it_would_run(run: Run) -> None:
-    Path("bare.json").write_text('{"a": 1}')
-    told = run("explain", "bare.json", "--presets", "auto")
-    assert "every delivery runs" in told.out
-    assert told.code == 1
