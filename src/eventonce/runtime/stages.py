@@ -61,6 +61,9 @@ class StagedBatch:
     """The call that ends the wait at the latest."""
     returned: Iterator[int]
     """Counts the handlers that have returned, if there are several."""
+    plain: list[Run]
+    """The runs whose plain handlers have not begun, the next one last; the slots have the batch
+    once for each."""
     behind: deque[StagedBatch] | None = None
     """Batches that share a key with this one, and are claimed after it."""
     cancelled = False
@@ -94,7 +97,7 @@ class _Stage:
 
     def __init__(
         self,
-        slots: Slots[tuple[StagedBatch, Run]],
+        slots: Slots[StagedBatch],
         work: Callable[[list[StagedBatch]], None],
         fail: Callable[[StagedBatch, BaseException], None],
     ) -> None:
@@ -169,7 +172,7 @@ class Stages:
         """`threads` is the most plain handlers that run side by side."""
         self._runtime = runtime
         self._transactions = runtime.transactions
-        self._slots: Slots[tuple[StagedBatch, Run]] = Slots(threads, self._run)
+        self._slots: Slots[StagedBatch] = Slots(threads, self._run)
         self._coming = _Stage(self._slots, self._come, self._fail)
         self._claiming = _Stage(self._slots, self._claim, self._fail)
         self._stages: Mapping[type[Request], _Stage] = {
@@ -204,8 +207,8 @@ class Stages:
     def cancel(self) -> None:
         """Begin no more handlers: the runs that wait for a slot are freed."""
         self._cancelled = True
-        for item in self._slots.clear():
-            self._run(item)
+        for batch in self._slots.clear():
+            self._run(batch)
 
     def close(self) -> None:
         """End the threads, after the work that waits or runs."""
@@ -218,7 +221,7 @@ class Stages:
         batch: StagedBatch,
         answer: Any = None,
         error: BaseException | None = None,
-        begun: list[tuple[StagedBatch, Run]] | None = None,
+        begun: list[StagedBatch] | None = None,
     ) -> None:
         """Answer the last request of the batch, and pass the next one on. Plain handlers go to
         `begun`, if it is given, and to the slots otherwise."""
@@ -363,7 +366,7 @@ class Stages:
                     self._call([batch], items_of, call)
             return
         at = 0
-        begun: list[tuple[StagedBatch, Run]] = []
+        begun: list[StagedBatch] = []
         for batch, items in zip(batches, wanted, strict=True):
             some = answers[at : at + len(items)]
             at += len(items)
@@ -372,7 +375,7 @@ class Stages:
             self._put(begun)
 
     def _execute(
-        self, batch: StagedBatch, runs: Sequence[Run], begun: list[tuple[StagedBatch, Run]] | None
+        self, batch: StagedBatch, runs: Sequence[Run], begun: list[StagedBatch] | None
     ) -> None:
         running = batch.running
         running.execute(runs)
@@ -381,29 +384,31 @@ class Stages:
             running.hold.looked = batch.starter.look
         if running.hold.shared:
             batch.returned = count(1)
-        plain: list[tuple[StagedBatch, Run]] = []
-        for run in runs:
-            if run.plan.asynchronous:
-                assert batch.starter is not None
-                batch.starter.start(run, batch.context.copy(), partial(self._returned, batch))
-            else:
-                plain.append((batch, run))
-        if plain and begun is not None and not running.nested:
-            begun += plain
-        elif plain:
-            self._put(plain, nested=running.nested)
+        starter, plain = batch.starter, runs
+        if starter is not None:
+            plain = [run for run in runs if not run.plan.asynchronous]
+            for run in runs:
+                if run.plan.asynchronous:
+                    starter.start(run, batch.context.copy(), partial(self._returned, batch))
+        batch.plain = [*reversed(plain)]
+        places = [batch] * len(plain)
+        if begun is not None and not running.nested:
+            begun += places
+        elif places:
+            self._put(places, nested=running.nested)
 
-    def _put(self, plain: Sequence[tuple[StagedBatch, Run]], *, nested: bool = False) -> None:
-        for batch, run in self._slots.put(plain, nested=nested):
+    def _put(self, plain: Sequence[StagedBatch], *, nested: bool = False) -> None:
+        for batch in self._slots.put(plain, nested=nested):
+            run = batch.plain.pop()
             finish(run, error=InterruptedError(NO_HANDLER_THREAD))
             self._returned(batch, run)
         if self._cancelled:
             # These came after the others were freed, and would wait for a handler that runs.
             self.cancel()
 
-    def _run(self, item: tuple[StagedBatch, Run]) -> None:
-        """Run a plain handler, in a slot."""
-        batch, run = item
+    def _run(self, batch: StagedBatch) -> None:
+        """Run the next plain handler of this batch, in a slot."""
+        run = batch.plain.pop()
         if batch.cancelled or self._cancelled:
             batch.cancelled = True
             finish(run, error=InterruptedError(NOT_BEGUN))
