@@ -8,10 +8,10 @@ import pytest
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError, SourceUnavailable, StoreError
 from eventonce.types import Outcome, Status
+from eventonce.worker.ack_buffer import delay_of
 from eventonce.worker.availability import Availability
 from eventonce.worker.health import address
 from eventonce.worker.inflight import Inflight
-from eventonce.worker.worker import delay_of
 
 
 def _inflight(*, asynchronous: bool = False) -> Inflight:

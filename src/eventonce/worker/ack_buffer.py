@@ -1,22 +1,32 @@
 """The acknowledgement buffer: acknowledges settled events and postpones the others, ten in a
-request."""
+request; and the pause until an event comes again."""
 
 from __future__ import annotations
 
 import logging
+import math
+import random
 import threading
 import time
 from collections.abc import Iterable
 from typing import Final
 
+from eventonce.core.outcomes import backoff
 from eventonce.core.ports import Delivery, Source
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
+from eventonce.types import Outcome
 from eventonce.worker.availability import Availability
 from eventonce.worker.inflight import BATCH_EVENTS, Inflight
 from eventonce.worker.threads import CHECK_INTERVAL, Threads
 
 ACK_WAIT: Final = 0.1
 """Seconds that a request which is not full waits for more events."""
+
+PAUSE_SPREAD: Final = 0.5
+"""The largest random addition to a pause, as a share of the pause."""
+
+NOT_BEGUN_DELAY: Final = 1e-9
+"""Seconds: an event that was not begun may come again at once."""
 
 log = logging.getLogger("eventonce.worker")
 
@@ -98,3 +108,23 @@ class AckBuffer:
 
     def _full(self) -> bool:
         return len(self._settled) >= BATCH_EVENTS or len(self._later) >= BATCH_EVENTS
+
+
+def delay_of(outcome: Outcome, times: int) -> float:
+    """Return the seconds until an event that was delivered so many times may come again."""
+    if outcome.retry_at is None:
+        return pause(backoff(times))
+    after = outcome.retry_at - time.time() * 1000
+    if isinstance(outcome.error, EventonceError):
+        # No attempt was counted, so the pause grows with the number of deliveries.
+        after = max(after, backoff(times))
+    # Events that failed together should not come again together; leases have different ends.
+    spread = PAUSE_SPREAD if outcome.status == "failed" else 0.0
+    return pause(after, spread)
+
+
+def pause(milliseconds: float, spread: float = PAUSE_SPREAD) -> float:
+    """Return a pause of at least so long, in whole seconds as queues count them, with a random
+    addition. Never 0, even if the store's clock is far from this one."""
+    seconds = max(1.0, milliseconds / 1000)
+    return math.ceil(seconds) + int(seconds * spread * random.random() + random.random())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,7 +35,7 @@ from eventonce.runtime.shared_process import INSIDE_HANDLER
 from eventonce.runtime.stages import StagedBatch
 from eventonce.stores.probe import new_trial_key
 from eventonce.types import Event, Outcome
-from eventonce.worker.ack_buffer import AckBuffer
+from eventonce.worker.ack_buffer import NOT_BEGUN_DELAY, AckBuffer, delay_of, pause
 from eventonce.worker.availability import Availability, look_after, probe
 from eventonce.worker.fetcher import Fetcher
 from eventonce.worker.inflight import BATCH_EVENTS, Inflight
@@ -59,9 +57,6 @@ worker keep the event, and a second run would be worse than a wait for the store
 
 VISIBILITY_RENEWALS: Final = 4
 """Renewals of an event's visibility within one visibility timeout: two of the four may fail."""
-
-PAUSE_SPREAD: Final = 0.5
-"""The largest random addition to a pause, as a share of the pause."""
 
 STORE_AWAY: Final = (StoreUnavailable, StoreMismatch)
 """The errors that are about the whole store, not about one event."""
@@ -180,7 +175,7 @@ class Worker:
             ),
         )
         if source.hold < inf:
-            threads.start("holding", self._hold)
+            threads.start("visibility", self._renew_visibility)
 
     def _begin(self, deliveries: Sequence[Delivery]) -> None:
         """Plan these events, and give them to the stages."""
@@ -218,7 +213,7 @@ class Worker:
             if following:
                 self._begin(following)
             return
-        later = _pause(backoff(one.times)) if seconds is None else seconds
+        later = pause(backoff(one.times)) if seconds is None else seconds
         self._acks.postpone(self._inflight.postponed(one), later)
 
     def _delay(self, batch: StagedBatch, outcome: Outcome, one: Delivery) -> float:
@@ -245,7 +240,7 @@ class Worker:
             return NOT_BEGUN_DELAY
         return delay_of(outcome, one.times)
 
-    def _hold(self) -> None:
+    def _renew_visibility(self) -> None:
         """Renew the visibility of events in flight, so that no other worker receives them.
 
         The gate renews their leases in the store: if one of the two renewals fails, the other still
@@ -290,10 +285,6 @@ class Worker:
             self._consumer.runtime.abandon()
 
 
-NOT_BEGUN_DELAY: Final = 1e-9
-"""Seconds: an event that was not begun may come again at once."""
-
-
 def _incoming(delivery: Delivery) -> bytes | Event:
     """Return the event of a delivery, with the transport's id if it has none of its own. Invalid
     bytes stay as they are, and the consumer makes a dead letter of them."""
@@ -310,23 +301,3 @@ def _incoming(delivery: Delivery) -> bytes | Event:
         return event
     # An id inside the event may be the id of an entity, so the transport's id has priority.
     return msgspec.structs.replace(event, id=delivery.id or event.id, delivery=delivery.receipt)
-
-
-def delay_of(outcome: Outcome, times: int) -> float:
-    """Return the seconds until an event that was delivered so many times may come again."""
-    if outcome.retry_at is None:
-        return _pause(backoff(times))
-    after = outcome.retry_at - time.time() * 1000
-    if isinstance(outcome.error, EventonceError):
-        # No attempt was counted, so the pause grows with the number of deliveries.
-        after = max(after, backoff(times))
-    # Events that failed together should not come again together; leases have different ends.
-    spread = PAUSE_SPREAD if outcome.status == "failed" else 0.0
-    return _pause(after, spread)
-
-
-def _pause(milliseconds: float, spread: float = PAUSE_SPREAD) -> float:
-    """Return a pause of at least so long, in whole seconds as queues count them, with a random
-    addition. Never 0, even if the store's clock is far from this one."""
-    seconds = max(1.0, milliseconds / 1000)
-    return math.ceil(seconds) + int(seconds * spread * random.random() + random.random())
