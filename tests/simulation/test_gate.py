@@ -217,7 +217,7 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
         if scene.lost != "claim":
             assert became == ["done"] + ["duplicate"] * (asked - 1)
     assert scene.lost == "claim" or ran == dict.fromkeys(statuses, 1)
-    assert (gate._holds, gate._running, gate._waiters) == (set(), {}, {})
+    assert (gate._leased, gate._running, gate._waiters) == (set(), {}, {})
     for one in (gate._claims, gate._settlements):
         assert (one._leader, list(one._waiting)) == (None, [])
 
@@ -229,7 +229,7 @@ def explore(scene: Scene) -> int:
         patch.setattr(Gate, "_start_or_wake", lambda *_: None)
         patch.setattr(Gate, "_sleep", lambda *_: None)
         # The timer finds everything due, whenever it looks.
-        patch.setattr(Gate, "_look", lambda *_: 0.0)
+        patch.setattr(Gate, "_due_again", lambda *_: 0.0)
         patch.setattr(gates, "_due", lambda run: 0.0 if run.token else float("inf"))
         for schedule in interleavings(scene.preemptions):
             with pytest.MonkeyPatch.context() as own:

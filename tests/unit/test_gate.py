@@ -21,7 +21,7 @@ from eventonce.aws import lambda_handler
 from eventonce.core.plan import Plan, Run
 from eventonce.errors import StoreUnavailable
 from eventonce.runtime import inline
-from eventonce.runtime.gate import Gate, Hold
+from eventonce.runtime.gate import Gate, LeasedRuns
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Outcome, Settlement, SettleResult, Verdict
@@ -438,7 +438,7 @@ def test_a_batch_is_looked_after_for_its_shortest_lease(leases: tuple[int, int])
         runs = planned(consumer, 0, 1)
         for run, lease in zip(runs, leases, strict=True):
             run.token, run.claim = 1, msgspec.structs.replace(run.claim, lease=lease)
-        hold = Hold(runs)
-        consumer.runtime.gate.keep(hold)
+        leased = LeasedRuns(runs)
+        consumer.runtime.gate.renew(leased)
         now = runs[0].renewed
-        assert hold.look == consumer.runtime.gate._look(hold, now) == now + 1 / 3
+        assert leased.due == consumer.runtime.gate._due_again(leased, now) == now + 1 / 3

@@ -157,17 +157,17 @@ def test_the_timer_sleeps_between_two_looks_and_asks_the_store_for_nothing(
     looks: list[float] = []
     sleeps: list[float] = []
     asked: list[int] = []
-    look, sleep = Gate._look, Gate._sleep
+    due_again, sleep = Gate._due_again, Gate._sleep
 
     def counted(gate: Gate, *asked: Any) -> float:
         looks.append(time.monotonic())
-        return look(gate, *asked)
+        return due_again(gate, *asked)
 
     def slept(gate: Gate, own: threading.Thread, now: float) -> None:
         sleeps.append(now)
         sleep(gate, own, now)
 
-    monkeypatch.setattr(Gate, "_look", counted)
+    monkeypatch.setattr(Gate, "_due_again", counted)
     monkeypatch.setattr(Gate, "_sleep", slept)
     store = WatchedStore(lambda verb, asks: asked.append(len(asks)) if verb == "settle" else None)
     with Consumer(store, rules=ruled(), handler=lambda _: until(lambda: len(looks) > 3)) as one:
@@ -215,7 +215,7 @@ def test_a_timer_that_was_stopped_promises_nobody_to_look(monkeypatch: pytest.Mo
     monkeypatch.setattr(gates, "TIMER_IDLE", 0.01)
     gate = Gate(MemoryStore())
     gate._tend(threading.current_thread())
-    assert gate._next_look == inf
+    assert gate._timer_due == inf
 
 
 def test_a_timer_that_ends_late_leaves_the_next_one_alone() -> None:
@@ -252,15 +252,15 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
     consumer = Consumer(store, rules=ruled(lease=0.03), handler=lambda _: None)
     gate: Any = consumer.runtime.gate
     plan: Any = consumer.runtime.plan([call(1)])[0]
-    hold = gates.Hold([Run(plan, plan.claim, token=1)])
-    keeps = threading.Thread(target=gate.keep, args=[hold])
+    leased = gates.LeasedRuns([Run(plan, plan.claim, token=1)])
+    renews = threading.Thread(target=gate.renew, args=[leased])
 
     def comes() -> None:
-        if keeps.ident is None:
-            keeps.start()
-            keeps.join(0.2)
+        if renews.ident is None:
+            renews.start()
+            renews.join(0.2)
 
-    class Holds(set[Any]):
+    class Leased(set[Any]):
         """A batch comes when the timer has seen that there is none."""
 
         times = 0
@@ -279,12 +279,12 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
                 comes()
             return some
 
-    gate._holds = Holds()
+    gate._leased = Leased()
     with gate._lock:
         gate._start_or_wake(0.0)
     assert looked_after.wait(PATIENCE)
-    keeps.join(PATIENCE)
-    gate.let_go(hold, [])
+    renews.join(PATIENCE)
+    gate.let_go(leased, [])
     consumer.close()
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from eventonce import Consumer, Job
 from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
-from eventonce.runtime.gate import Hold, is_overdue
+from eventonce.runtime.gate import LeasedRuns, is_overdue
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Settlement
 from eventonce.worker import Worker, WorkerSettings
@@ -133,12 +133,12 @@ def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_re
         ]
         overdue, unguarded, running, returned = runs
         overdue.started, unguarded.token, returned.finished = time.monotonic() - 3601, 0, True
-        (hold := Hold(runs)).finished.append(returned)
+        (leased := LeasedRuns(runs)).finished.append(returned)
         gate: Any = consumer.runtime.gate
-        gate._holds.add(hold)
+        gate._leased.add(leased)
         gate._timer = threading.current_thread()
         for _ in range(2):
-            hold.look = 0.0
+            leased.due = 0.0
             gate._tend(gate._timer)
             time.sleep(0.001)
     renewal = ("extend", running.claim.key)

@@ -38,17 +38,17 @@ SETTLE_INTERVAL: Final = 1.0
 costs at most a second's work, and a quick batch is still settled in one call."""
 
 TIMER_IDLE: Final = 60.0
-"""Seconds that the timer sleeps at the most; its thread ends if it then has no runs to look at."""
+"""Seconds that the timer sleeps at the most; its thread ends if it then has no runs to visit."""
 
 
-class Hold:
+class LeasedRuns:
     """The runs of a batch whose handlers run: their leases are renewed until `Gate.let_go`.
 
     The thread that runs a handler appends the finished run to `finished`. Only the part that takes
     a run out of `finished` settles it: the timer after `SETTLE_INTERVAL`, else the engine.
     """
 
-    __slots__ = ("finished", "look", "looked", "runs", "shared", "taken")
+    __slots__ = ("due", "end_closed", "finished", "runs", "shared", "taken")
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -57,10 +57,10 @@ class Hold:
         self.finished: list[Run] = []
         self.taken = 0
         """Finished runs that the timer is settling now."""
-        self.look = inf
-        """When the timer looks at these runs, by the monotonic clock."""
-        self.looked: Callable[[], None] | None = None
-        """Called after that: it ends the runs whose event loop was closed."""
+        self.due = inf
+        """The moment when the timer visits these runs, by the monotonic clock."""
+        self.end_closed: Callable[[], None] | None = None
+        """Called by the timer: ends the runs whose event loop was closed."""
 
 
 class Gate:
@@ -81,7 +81,7 @@ class Gate:
         self._settlements.reset()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._holds: set[Hold] = set()
+        self._leased: set[LeasedRuns] = set()
         self._running: dict[bytes, Mapping[int, int]] = {}
         """The keys that run in this process: the tokens of their runs, by the nonces of the claims.
         A key has two runs where the first outlived its lease. The keys of one call share a mapping,
@@ -90,7 +90,7 @@ class Gate:
         """Claims, by key and nonce, that were `busy` while their key ran in this process; a hint,
         with at most `MOST_ITEMS` entries."""
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
-        self._next_look = inf
+        self._timer_due = inf
         self._timer: threading.Thread | None = None
 
     def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
@@ -117,33 +117,33 @@ class Gate:
                 time.sleep(pause)
         return self._settlements.ask(settlements)
 
-    def keep(self, hold: Hold) -> None:
+    def renew(self, leased: LeasedRuns) -> None:
         """Renew the leases of these runs until `let_go`."""
         now = time.monotonic()
         shortest = inf
-        for run in hold.runs:
+        for run in leased.runs:
             run.renewed = now
             if run.claim.lease < shortest and run.token and not run.plan.covered:
                 shortest = run.claim.lease
         if shortest < inf:
-            hold.look = now + min(shortest, LONGEST_LEASE) / 1000 / RENEWALS
-        if hold.shared:
-            hold.look = min(hold.look, now + SETTLE_INTERVAL)
+            leased.due = now + min(shortest, LONGEST_LEASE) / 1000 / RENEWALS
+        if leased.shared:
+            leased.due = min(leased.due, now + SETTLE_INTERVAL)
         # Without the lock, because `add` is atomic; the timer looks at a copy.
-        self._holds.add(hold)
-        if hold.look < self._next_look:
+        self._leased.add(leased)
+        if leased.due < self._timer_due:
             with self._lock:
-                if hold.look < self._next_look:
-                    self._start_or_wake(hold.look)
+                if leased.due < self._timer_due:
+                    self._start_or_wake(leased.due)
 
-    def let_go(self, hold: Hold | None, claims: Sequence[Claim]) -> None:
+    def let_go(self, leased: LeasedRuns | None, claims: Sequence[Claim]) -> None:
         """Stop renewing these leases, because the outcomes are known, and wake the batches that
         wait for one of the keys. Idempotent: an interrupted caller calls it again."""
         running = self._running
         woken: list[Callable[[], None]] = []
         with self._lock:
-            if hold is not None:
-                self._holds.discard(hold)
+            if leased is not None:
+                self._leased.discard(leased)
             for claim in claims:
                 runs = running.get(claim.key)
                 if runs is not None:
@@ -176,18 +176,18 @@ class Gate:
         with self._lock:
             return bool([one for one in asked if self._busy_here.pop(one, self) is None])
 
-    def unsettled(self, hold: Hold) -> None:
+    def take_back(self, leased: LeasedRuns) -> None:
         """Wait for the runs that the timer is settling now, and take the others back from it. After
         this only the engine settles the runs."""
         with self._lock:
-            while hold.taken:
+            while leased.taken:
                 self._wake.wait(SETTLE_INTERVAL)
-            hold.finished.clear()
+            leased.finished.clear()
 
     def held(self) -> list[Run]:
         """Return all runs whose leases are renewed."""
         with self._lock:
-            return [run for hold in list(self._holds) for run in hold.runs]
+            return [run for leased in list(self._leased) for run in leased.runs]
 
     def salvage(self, runs: Sequence[Run]) -> None:
         """Settle finished runs and free the others after an interruption, if the store answers.
@@ -211,7 +211,7 @@ class Gate:
     def close(self) -> None:
         """Stop the timer."""
         with self._lock:
-            self._timer, self._next_look = None, inf
+            self._timer, self._timer_due = None, inf
             self._wake.notify_all()
 
     def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
@@ -257,13 +257,13 @@ class Gate:
                 self._settlements.ask(granted)
             self.let_go(None, [one.claim for one in granted])
 
-    def _look(self, hold: Hold, now: float) -> float:
-        """The time of the timer's next look: when the first lease is due, and within a second where
-        a finished run may have to wait for others."""
-        due = min([_due(run) for run in hold.runs])
-        return min(due, now + SETTLE_INTERVAL) if hold.shared else due
+    def _due_again(self, leased: LeasedRuns, now: float) -> float:
+        """Return when the timer visits these runs again: when the first lease is due, and within a
+        second where a finished run may have to wait for others."""
+        due = min([_due(run) for run in leased.runs])
+        return min(due, now + SETTLE_INTERVAL) if leased.shared else due
 
-    def _start_or_wake(self, look: float) -> None:
+    def _start_or_wake(self, due: float) -> None:
         # A thread whose start was interrupted is not alive.
         if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Thread(target=self._tick, name="eventonce-gate", daemon=True)
@@ -271,7 +271,7 @@ class Gate:
         else:
             self._wake.notify_all()
         # Last: if a signal interrupts this earlier, the next batch tries again.
-        self._next_look = look
+        self._timer_due = due
 
     def _tick(self) -> None:
         own = threading.current_thread()
@@ -281,28 +281,28 @@ class Gate:
         finally:
             with self._lock:
                 if self._timer is own:
-                    self._timer, self._next_look = None, inf
+                    self._timer, self._timer_due = None, inf
 
     def _tend(self, own: threading.Thread) -> None:
-        """Sleep until a hold is due; then renew and settle, in one call."""
+        """Sleep until some runs are due; then renew and settle, in one call."""
         with self._lock:
             now = time.monotonic()
             if self._timer is not own:
                 return
-            looked = [hold for hold in list(self._holds) if hold.look <= now]
-            if not looked:
+            ready = [leased for leased in list(self._leased) if leased.due <= now]
+            if not ready:
                 self._sleep(own, now)
                 return
-            due = [run for hold in looked for run in hold.runs if _due(run) <= now]
+            due = [run for leased in ready for run in leased.runs if _due(run) <= now]
             live = [run for run in due if not run.finished]
             overdue = [run for run in live if is_overdue(run, now)]
             live = [run for run in live if run not in overdue]
             for run in due:
                 run.renewed = now
-            finished: list[tuple[Hold, Run]] = []
-            for hold in looked:
-                finished += [(hold, run) for run in self._take(hold)]
-                hold.look = self._look(hold, now)
+            finished: list[tuple[LeasedRuns, Run]] = []
+            for leased in ready:
+                finished += [(leased, run) for run in self._take(leased)]
+                leased.due = self._due_again(leased, now)
         for run in overdue:
             log().warning(
                 "%s: the handler has run for longer than the timeout of its rule, %s; its lease is "
@@ -311,36 +311,36 @@ class Gate:
                 run.plan.rule.name,
             )
         self._renew_and_settle(live, finished)
-        for hold in looked:
-            if hold.looked is not None:
-                hold.looked()
+        for leased in ready:
+            if leased.end_closed is not None:
+                leased.end_closed()
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
-        """Sleep until the next hold is due. Only a batch that is due earlier wakes the timer: a
+        """Sleep until the next runs are due. Only a batch that is due earlier wakes the timer: a
         wake-up for every batch would cost more than a quick handler."""
-        # With `inf`, a batch that comes during this look waits for the lock and wakes the timer.
-        self._next_look = inf
-        looks = [hold.look for hold in list(self._holds)]
-        self._next_look = min([*looks, now + TIMER_IDLE])
-        called = self._wake.wait(self._next_look - now)
+        # With `inf`, a batch that comes during this visit waits for the lock and wakes the timer.
+        self._timer_due = inf
+        dues = [leased.due for leased in list(self._leased)]
+        self._timer_due = min([*dues, now + TIMER_IDLE])
+        called = self._wake.wait(self._timer_due - now)
         if not called and self._timer is own:
-            # As above, until the timer has looked.
-            self._next_look = inf
-            if not self._holds:
+            # As above, until the timer has visited the runs.
+            self._timer_due = inf
+            if not self._leased:
                 # A consumer that was dropped without `close` must not keep a thread.
                 self._timer = None
 
-    def _take(self, hold: Hold) -> list[Run]:
+    def _take(self, leased: LeasedRuns) -> list[Run]:
         """Take the finished runs that can be settled before their batch ends. A run that raised
         waits for the engine, which writes its dead letter first if the run is given up."""
-        if not hold.shared:
+        if not leased.shared:
             return []
-        finished = [hold.finished.pop(0) for _ in range(len(hold.finished))]
+        finished = [leased.finished.pop(0) for _ in range(len(leased.finished))]
         taken = [run for run in finished if run.error is None and run.token and run.kept is None]
-        hold.taken += len(taken)
+        leased.taken += len(taken)
         return taken
 
-    def _renew_and_settle(self, live: list[Run], finished: list[tuple[Hold, Run]]) -> None:
+    def _renew_and_settle(self, live: list[Run], finished: list[tuple[LeasedRuns, Run]]) -> None:
         now = time.monotonic()
         asked = [Settlement(_renewal(run, now), run.token, "extend") for run in live]
         asked += [settlement(run) for _, run in finished]
@@ -357,10 +357,10 @@ class Gate:
             )
         finally:
             with self._lock:
-                for hold, run in finished:
-                    hold.taken -= 1
+                for leased, run in finished:
+                    leased.taken -= 1
                     if not answers:
-                        hold.finished.append(run)
+                        leased.finished.append(run)
                 if finished:
                     for (_, run), kept in zip(finished, answers[len(live) :], strict=False):
                         run.kept = kept

@@ -12,7 +12,7 @@ from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wa
 from eventonce.core.outcomes import settlement
 from eventonce.core.plan import Run
 from eventonce.errors import EventonceError
-from eventonce.runtime.gate import Hold
+from eventonce.runtime.gate import LeasedRuns
 from eventonce.runtime.invoke import invoke
 from eventonce.runtime.running_batch import RunningBatch
 from eventonce.runtime.shared_process import ENTER_INTERVAL, INSIDE_HANDLER
@@ -57,26 +57,26 @@ def until_executed(batch: RunningBatch) -> Execute | None:
 
 
 def _run(batch: RunningBatch, runs: Sequence[Run], asynchronous: Asynchronous | None) -> None:
-    hold = batch.hold
-    assert hold is not None
+    leased = batch.leased
+    assert leased is not None
     # `process` resets this if a signal interrupts.
     INSIDE_HANDLER.set(True)
     if asynchronous is None:
-        _one_by_one(batch, runs, hold)
+        _one_by_one(batch, runs, leased)
     else:
         awaited = [run for run in runs if run.plan.asynchronous]
         plain = [run for run in runs if not run.plan.asynchronous]
-        asynchronous.run(awaited, hold, lambda: _one_by_one(batch, plain, hold))
+        asynchronous.run(awaited, leased, lambda: _one_by_one(batch, plain, leased))
     INSIDE_HANDLER.set(batch.called_in)
-    if hold.shared:
-        batch.runtime.gate.unsettled(hold)
+    if leased.shared:
+        batch.runtime.gate.take_back(leased)
 
 
-def _one_by_one(batch: RunningBatch, runs: Sequence[Run], hold: Hold) -> None:
+def _one_by_one(batch: RunningBatch, runs: Sequence[Run], leased: LeasedRuns) -> None:
     transactions = batch.runtime.transactions
     for run in runs:
         invoke(run, transactions)
-        hold.finished.append(run)
+        leased.finished.append(run)
 
 
 def _perform(batch: RunningBatch, request: Request) -> Any:

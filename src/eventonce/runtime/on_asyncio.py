@@ -21,7 +21,7 @@ from eventonce.core.outcomes import finish
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.ports import AsyncTransactional
 from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
-from eventonce.runtime.gate import Hold
+from eventonce.runtime.gate import LeasedRuns
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
 from eventonce.runtime.loop_thread import LoopThread
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
@@ -91,10 +91,10 @@ class Asynchronous:
             raise
         return batch.result()
 
-    def run(self, runs: Sequence[Run], hold: Hold, meanwhile: Callable[[], None]) -> None:
+    def run(self, runs: Sequence[Run], leased: LeasedRuns, meanwhile: Callable[[], None]) -> None:
         """Run async handlers side by side on the consumer's own loop, and wait for them; call
         `meanwhile` in this thread before the wait."""
-        self.loop_thread.run(_side_by_side(runs, hold, self._scope_of), meanwhile)
+        self.loop_thread.run(_side_by_side(runs, leased, self._scope_of), meanwhile)
 
     def stages(self, threads: int) -> Stages:
         """Return new stages, for a worker."""
@@ -240,7 +240,7 @@ class _Starter:
         self._started[run] = returned
         self._calls.call(self._begin, (run, context))
 
-    def look(self) -> None:
+    def end_closed(self) -> None:
         if self._calls.loop.is_closed():
             for run in list(self._started):
                 self._end(run)
@@ -293,10 +293,10 @@ async def _ended(batch: StagedBatch, futures: list[asyncio.Future[None]]) -> Non
             await futures[-1]
 
 
-async def _side_by_side(runs: Sequence[Run], hold: Hold, scope_of: ScopeOf) -> None:
+async def _side_by_side(runs: Sequence[Run], leased: LeasedRuns, scope_of: ScopeOf) -> None:
     async def one(run: Run) -> None:
         await awaited(run, scope_of)
-        hold.finished.append(run)
+        leased.finished.append(run)
 
     await asyncio.gather(*(one(run) for run in runs))
 

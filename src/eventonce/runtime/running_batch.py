@@ -12,7 +12,7 @@ import msgspec
 
 from eventonce.core.engine import Batch, Steps, Wait
 from eventonce.core.plan import Handler, Plan, Refusal, Run
-from eventonce.runtime.gate import Hold
+from eventonce.runtime.gate import LeasedRuns
 from eventonce.runtime.shared_process import INSIDE_HANDLER, THIS_PROCESS
 from eventonce.types import Claim, Outcome
 
@@ -64,7 +64,7 @@ class RunningBatch:
 
     steps: Steps[list[Outcome]] | None = None
     """The engine's requests, each of which is sent its answer."""
-    hold: Hold | None = None
+    leased: LeasedRuns | None = None
     outcomes: list[Outcome] | None = None
     """The outcomes of all events, once they are known."""
     trace: Trace | None = None
@@ -102,9 +102,9 @@ class RunningBatch:
 
     def execute(self, runs: Sequence[Run]) -> None:
         """Renew the leases of these runs until the round ends."""
-        # Stored before `keep`: `leave` lets it go, even if a signal comes in between.
-        self.hold = hold = Hold(runs)
-        self.runtime.gate.keep(hold)
+        # Stored before `renew`: `leave` lets it go, even if a signal comes in between.
+        self.leased = leased = LeasedRuns(runs)
+        self.runtime.gate.renew(leased)
 
     def wait(self, wanted: Wait, wake: Callable[[], None]) -> float:
         """Return the seconds after which the store is asked again, 0 for never; `wake` is called
@@ -152,6 +152,6 @@ class RunningBatch:
 
     def leave(self, claims: Sequence[Claim]) -> None:
         """Let go the leases, and leave the process: the granted runs are settled."""
-        self.runtime.gate.let_go(self.hold, claims)
-        self.hold = None
+        self.runtime.gate.let_go(self.leased, claims)
+        self.leased = None
         THIS_PROCESS.leave(self)

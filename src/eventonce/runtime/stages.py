@@ -45,7 +45,7 @@ class Starter(Protocol):
         """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
-    def look(self) -> None:
+    def end_closed(self) -> None:
         """End the runs on a loop that was closed meanwhile: no task of the loop can."""
         ...
 
@@ -379,10 +379,10 @@ class Stages:
     ) -> None:
         running = batch.running
         running.execute(runs)
-        assert running.hold is not None
+        assert running.leased is not None
         if batch.starter is not None:
-            running.hold.looked = batch.starter.look
-        if running.hold.shared:
+            running.leased.end_closed = batch.starter.end_closed
+        if running.leased.shared:
             batch.returned = count(1)
         starter, plain = batch.starter, runs
         if starter is not None:
@@ -421,13 +421,13 @@ class Stages:
         self._returned(batch, run)
 
     def _returned(self, batch: StagedBatch, run: Run) -> None:
-        hold = batch.running.hold
-        if hold is not None and hold.shared:
-            hold.finished.append(run)
+        leased = batch.running.leased
+        if leased is not None and leased.shared:
+            leased.finished.append(run)
             # `next` is atomic: of several threads exactly one is the last.
-            if next(batch.returned) < len(hold.runs):
+            if next(batch.returned) < len(leased.runs):
                 return
-            self._runtime.gate.unsettled(hold)
+            self._runtime.gate.take_back(leased)
         self._advance(batch)
 
     def _settle(self, batches: Sequence[StagedBatch]) -> None:
