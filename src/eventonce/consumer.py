@@ -265,12 +265,12 @@ class Consumer:
             except BaseException as error:
                 finish(run, error=as_failure(error))
                 if scope is not None:
-                    scope.undo(error)
+                    scope.roll_back(error)
                 raise
             else:
                 finish(run, job.result)
                 if scope is not None:
-                    scope.keep()
+                    scope.commit()
             finally:
                 until_executed(batch)
                 ended = True

@@ -100,7 +100,7 @@ def respond(outcomes: Sequence[Outcome], now: int) -> Answer:
         EventReport(
             one.event.id if one.event is not None else "",
             one.status,
-            "" if one.status == "done" else told_reason(one),
+            "" if one.status == "done" else public_reason(one),
             one.key.hex(),
         )
         for one in outcomes
@@ -121,7 +121,7 @@ def understood(answer: Answer, headers: Mapping[str, str]) -> Answer:
     return answer
 
 
-def told_reason(outcome: Outcome) -> str:
+def public_reason(outcome: Outcome) -> str:
     """Return the reason without private data.
 
     The error of a handler may contain a customer's data or a password, and the error of a store its

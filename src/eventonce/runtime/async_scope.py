@@ -94,7 +94,7 @@ class AsyncScope:
                 if self._ended:
                     self._give_back(opened)
                     raise ConfigError("job.async_connection(): await it before the handler returns")
-                self._scope.hold(opened)
+                self._scope.use(opened)
                 self._connection, self._take_back = self._store.async_connection(opened[1])
             return self._connection
 
@@ -107,10 +107,10 @@ class AsyncScope:
             self._run.blameless = True
             if isinstance(error, asyncio.CancelledError):
                 # The handler does not wait until the server answers; a callback rolls back.
-                opening.add_done_callback(self._undo_opened)
+                opening.add_done_callback(self._give_back_opened)
             raise
 
-    def _undo_opened(self, opening: Future[Opened]) -> None:
+    def _give_back_opened(self, opening: Future[Opened]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             self._give_back(opening.result())
 
@@ -118,12 +118,12 @@ class AsyncScope:
         self._threads.end(lambda: _roll_back(opened))
 
     async def end(self, raised: BaseException | None) -> None:
-        """Commit the handler's writes together with its completion, or undo them if it raised.
+        """Commit the handler's writes together with its completion, or roll them back if it raised.
 
         A cancellation of this task does not interrupt the end; it is raised afterwards.
         """
         scope = self._scope
-        call = scope.keep if raised is None else partial(scope.undo, raised)
+        call = scope.commit if raised is None else partial(scope.roll_back, raised)
         self._ended = True
         self._job.connect_async = None
         if self._take_back is None:

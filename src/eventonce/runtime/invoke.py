@@ -34,7 +34,7 @@ class Scope(msgspec.Struct, eq=False):
     _run: Run
     _job: Job
     _store: Transactional | None = None
-    """None if the caller opens the transaction and gives it to `hold`."""
+    """None if the caller opens the transaction and gives it to `use`."""
     _context: AbstractContextManager[Transaction] | None = None
     _transaction: Transaction | None = None
 
@@ -43,7 +43,7 @@ class Scope(msgspec.Struct, eq=False):
         if self._transaction is None:
             assert self._store is not None
             try:
-                self.hold(open_transaction(self._store))
+                self.use(open_transaction(self._store))
             except StoreUnavailable:
                 # The attempt does not count, even where the handler catches this error.
                 self._run.blameless = True
@@ -51,12 +51,12 @@ class Scope(msgspec.Struct, eq=False):
         assert self._transaction is not None
         return self._transaction.connection
 
-    def hold(self, opened: Opened) -> None:
+    def use(self, opened: Opened) -> None:
         """Use this transaction for the handler's writes and for its completion."""
         self._context, self._transaction = opened
         self._run.in_transaction = True
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Commit the writes of a handler that returned together with its completion, or neither.
         A run without a token is unguarded and has no completion."""
         self._job.connect = None
@@ -67,21 +67,21 @@ class Scope(msgspec.Struct, eq=False):
             if self._run.token:
                 kept = self._transaction.settle(without_result(settlement(self._run)))
             if kept != "kept":
-                self.undo(_NotKept())
+                self.roll_back(_NotKept())
             else:
                 self._context.__exit__(None, None, None)
                 self._context = None
             self._run.kept = kept
         except StoreError as error:
-            self.undo(error)
+            self.roll_back(error)
             self._run.blameless = isinstance(error, StoreUnavailable)
             finish(self._run, error=error)
         except BaseException as error:
-            # A signal may interrupt before or during the commit: then `undo` exits once more.
-            self.undo(error)
+            # A signal may interrupt before or during the commit: then `roll_back` exits once more.
+            self.roll_back(error)
             raise
 
-    def undo(self, why: BaseException) -> None:
+    def roll_back(self, why: BaseException) -> None:
         """Roll back the writes: the handler raised, or its completion was refused."""
         self._job.connect = None
         context, self._context = self._context, None
@@ -117,7 +117,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
     except BaseException as error:
         run.took = time.monotonic() - run.started
         if scope is not None:
-            scope.undo(error)
+            scope.roll_back(error)
         # Also for an exit of the process: a handler that always exits must be given up in the end.
         finish(run, error=as_failure(error))
         if _ends_the_process(error):
@@ -129,7 +129,7 @@ def invoke(run: Run, transactions: Transactional | None) -> None:
         else:
             finish(run, value)
         if scope is not None:
-            scope.keep()
+            scope.commit()
 
 
 def check_it_ran(handler: Handler, value: object) -> None:
