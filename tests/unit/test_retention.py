@@ -17,7 +17,7 @@ from eventonce.errors import ConfigError, StoreError, StoreUnavailable
 from eventonce.metrics.meter import measure
 from eventonce.metrics.names import EXPIRED_LETTERS
 from eventonce.runtime import background_task, retention
-from eventonce.runtime.retention import drop_expired, upkeep
+from eventonce.runtime.retention import drop_expired, maintained
 from eventonce.stores import open_store
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Letter
@@ -93,7 +93,7 @@ def test_run_and_serve_look_although_no_event_comes(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(retention, "LOOK_INTERVAL", 0)
     monkeypatch.setattr(retention, "SWEEP_INTERVAL", 0.01)
     store = MemoryStore(clock=lambda: NOW)
-    with consumer(store) as one, upkeep(store, one.runtime.retention):
+    with consumer(store) as one, maintained(store, one.runtime.retention):
         for number in range(3):
             store.put_letters([letter(f"old-{number}", number)])
             until(lambda: not list(store.letters()))
@@ -124,7 +124,7 @@ def test_run_and_serve_sweep_a_store_that_does_not_do_so_by_itself(
     monkeypatch.setattr(retention, "SWEEP_INTERVAL", 0.001)
     store = Shared()
     store.dropped = [9_000, 20_000, 40_000, 0, 0]
-    with upkeep(store, None):
+    with maintained(store, None):
         until(lambda: len(store.asked) > 6)
     assert store.asked[:7] == [10_000, 20_000, 40_000, 80_000, 40_000, 20_000, 20_000]
 
@@ -139,7 +139,7 @@ def test_a_sweep_that_is_refused_is_told_and_tried_again(
 
     monkeypatch.setattr(retention, "SWEEP_INTERVAL", 0.001)
     store = Refused()
-    with caplog.at_level(logging.WARNING, "eventonce"), upkeep(store, None):
+    with caplog.at_level(logging.WARNING, "eventonce"), maintained(store, None):
         until(lambda: len(store.asked) > 6)
     assert caplog.messages[0] == "expired records are not dropped: permission denied"
     assert len(caplog.messages) < len(store.asked)

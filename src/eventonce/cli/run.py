@@ -43,7 +43,7 @@ from eventonce.errors import ConfigError, EventonceError
 from eventonce.metrics.prometheus import scraping
 from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
-from eventonce.runtime.retention import upkeep
+from eventonce.runtime.retention import maintained
 from eventonce.sources import FileSource, open_source
 from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.study.capture.tap import TappedSource
@@ -130,7 +130,7 @@ def run(
             channel = "file" if captured else _channel(asked.queue)
             stack.enter_context(exporting(consumer, channel))
             stack.enter_context(recording_shadows(settings.file, consumer))
-            stack.enter_context(upkeep(consumer.admin, consumer.runtime.retention))
+            stack.enter_context(maintained(consumer.admin, consumer.runtime.retention))
             tap_file = "" if captured else tap or settings.file.tap
             tapped = stack.enter_context(tapping(tap_file, consumer))
             if tapped is not None:

@@ -23,7 +23,7 @@ from eventonce.cli.output import emit, table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.otel.setup import exporting
 from eventonce.runtime.observers import Tally, to_log
-from eventonce.runtime.retention import upkeep
+from eventonce.runtime.retention import maintained
 
 
 @click.command()
@@ -89,7 +89,7 @@ def serve(
         server.listen(asked) as listening,
         tapping(tap or settings.file.tap, consumer) as tapped,
         recording_shadows(settings.file, consumer),
-        upkeep(consumer.admin, consumer.runtime.retention),
+        maintained(consumer.admin, consumer.runtime.retention),
         keeping_history(settings.file, consumer, EVENTS_CHANNEL),
         watched_by_people(settings, consumer, handler),
         exporting(consumer, EVENTS_CHANNEL),

@@ -41,7 +41,7 @@ from eventonce.stores import open_schema
 from eventonce.stores.probe import write_finding
 from eventonce.types import Event
 
-Told = TypeVar("Told")
+Line = TypeVar("Line")
 
 STORE_COMPLETE: Final = "the store is complete"
 IN_MEMORY: Final = "a store in memory needs no file and no table"
@@ -218,7 +218,7 @@ def _found(history: History, search: Search) -> list[Decision]:
     return history.with_winners(found)
 
 
-def _answered(ask: Callable[[], list[Told]]) -> list[Told] | None:
+def _answered(ask: Callable[[], list[Line]]) -> list[Line] | None:
     """Return the story from the history; None if the history is unavailable, because the store
     still has the record."""
     try:

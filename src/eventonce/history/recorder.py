@@ -56,7 +56,7 @@ FLUSH_WAIT: Final = 1.0
 
 _inherited: Final[list[Tables]] = []
 
-Told = tuple[Sequence[Outcome], int, Consumer, str]
+ObservedBatch = tuple[Sequence[Outcome], int, Consumer, str]
 """The outcomes of a batch, the moment, the consumer, and the channel of its events."""
 
 
@@ -105,7 +105,7 @@ class History:
         self._seen = 0
         self._told = 0
         self._told_missing = False
-        self._background = Background[Told](
+        self._background = Background[ObservedBatch](
             "history", self._write, MOST_WAITING, self._disconnect, self._after_turn
         )
         if look and not exists(uri):
@@ -329,7 +329,7 @@ class History:
             self._process = 0
             self._opened.close()
 
-    def _write(self, some: list[Told]) -> None:
+    def _write(self, some: list[ObservedBatch]) -> None:
         worker = self._worker or process_name()
         decisions: Iterable[tuple[Kind, Own]] = chain.from_iterable(
             decided(outcomes, at, consumer.name, worker, channel)
@@ -483,7 +483,9 @@ class History:
 class _Observer:
     """The observer of one consumer."""
 
-    def __init__(self, background: Background[Told], consumer: Consumer, channel: str) -> None:
+    def __init__(
+        self, background: Background[ObservedBatch], consumer: Consumer, channel: str
+    ) -> None:
         self._background = background
         self._consumer = consumer
         self._channel = channel

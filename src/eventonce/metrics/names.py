@@ -157,7 +157,7 @@ SETTLEMENTS: Final = Metric(
     "eventonce_settlements_total",
     "counter",
     "settlements",
-    "Settlements by what was asked, and whether the store believed the run. `extend` is a lease "
+    "Settlements by what was asked, and whether the store accepted them. `extend` is a lease "
     "that was renewed; `fenced` is a run that another one has taken over.",
     ("action", "result"),
     emf="settlements_{result}",

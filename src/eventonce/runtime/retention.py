@@ -57,14 +57,14 @@ def drop_expired(admin: StoreAdmin, consumer: str, before: int) -> int:
 
 
 @contextmanager
-def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
+def maintained(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
     """Maintain the store beside the work of a long-running process: drop old dead letters now and
     every hour, also while no events come; drop expired records once a minute, unless the store does
     so with its claims."""
     sweeps = None if getattr(admin, "embedded", False) else Sweeps(admin)
     ended = Event()
 
-    def keep_up() -> None:
+    def maintain() -> None:
         while True:
             if retention is not None:
                 retention.look_if_due()
@@ -73,7 +73,7 @@ def upkeep(admin: StoreAdmin, retention: Retention | None) -> Iterator[None]:
             if sweeps is not None:
                 sweeps.sweep()
 
-    thread = Thread(target=keep_up, name="eventonce-upkeep", daemon=True)
+    thread = Thread(target=maintain, name="eventonce-maintenance", daemon=True)
     if sweeps is not None or retention is not None:
         thread.start()
     try:

@@ -128,9 +128,9 @@ class Admission:
         many requests as there are threads are overdue, and no other request ended meanwhile."""
         if len(self) >= self._limits.concurrency:
             return True
-        now, patience = self._clock(), self._limits.answer_within
-        overdue = sum(now - one.since > patience for one in self._under_way)
-        return overdue >= self._threads and now - self._left_at > patience
+        now, within = self._clock(), self._limits.answer_within
+        overdue = sum(now - one.since > within for one in self._under_way)
+        return overdue >= self._threads and now - self._left_at > within
 
     def refusal(self, size: int) -> Answer | None:
         """Return the refusal of a request with a body of this size; None if it can be admitted."""

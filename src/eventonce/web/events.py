@@ -29,7 +29,7 @@ from eventonce.types import Event, Outcome
 from eventonce.web.admission import Admission, Deadlines, Limits, Permit
 from eventonce.web.authentication import Authenticator
 from eventonce.web.responses import Receive, Scope, Send, refuse, send_answer
-from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Doubt, Message, Topics
+from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Message, Topics, Unverified
 
 STILL_RUNNING: Final = "its handler is still running; sent again, it is answered once it is settled"
 
@@ -211,19 +211,21 @@ class Events:
         self, topics: Topics, headers: Mapping[str, str], body: bytes
     ) -> Message | Answer:
         """Return a verified notification; for any other message, the answer to it."""
-        message = await topics.believed(headers, body, time.time())
-        doubt = message if isinstance(message, Doubt) else None
+        message = await topics.verified(headers, body, time.time())
+        refused = message if isinstance(message, Unverified) else None
         if isinstance(message, Message):
             if message.type == NOTIFICATION:
                 return message
             if message.type == SUBSCRIPTION:
-                doubt = await topics.confirm(message)
+                refused = await topics.confirm(message)
             else:
                 # Its SubscribeURL is not requested: that would subscribe again.
                 log.warning("sns: the subscription to %s has ended", message.topic)
-        if doubt is None:
+        if refused is None:
             return respond([], wall_clock())
-        return self._unauthenticated(doubt.reason) if doubt.for_good else refuse(503, doubt.reason)
+        if refused.permanent:
+            return self._unauthenticated(refused.reason)
+        return refuse(503, refused.reason)
 
     def _events(
         self, headers: Mapping[str, str], body: bytes, *, proved: bool

@@ -80,12 +80,12 @@ _DOMAINS: Final = {"aws-cn": "amazonaws.com.cn"}
 log = logging.getLogger("eventonce.web")
 
 
-class Doubt(NamedTuple):
-    """The reason why a message is refused, for good or for now."""
+class Unverified(NamedTuple):
+    """The reason why a message is refused."""
 
     reason: str
-    for_good: bool = True
-    """Whether the message is refused for good."""
+    permanent: bool = True
+    """Whether a second try of the same message would be refused, too."""
 
 
 class Message(NamedTuple):
@@ -135,9 +135,9 @@ class Topics:
         self._certificates: dict[str, Certificate] = {}
         self._warned_at = -inf
 
-    async def believed(
+    async def verified(
         self, headers: Mapping[str, str], body: bytes, now: float
-    ) -> Message | Doubt:
+    ) -> Message | Unverified:
         """Return the message if SNS signed it for an allowed topic; `now` in epoch seconds."""
         if RAW_DELIVERY in headers:
             return self._refused(
@@ -152,12 +152,12 @@ class Topics:
         if complaint:
             return self._refused(complaint, message.topic)
         certificate = await self._certificate(message.certificate_url)
-        if isinstance(certificate, Doubt):
+        if isinstance(certificate, Unverified):
             return certificate
         complaint = _unproved(message, certificate, now)
         return self._refused(complaint, message.topic) if complaint else message
 
-    async def confirm(self, message: Message) -> Doubt | None:
+    async def confirm(self, message: Message) -> Unverified | None:
         """Confirm the subscription of this verified message."""
         url = message.signed["SubscribeURL"]
         if not _is_at(self._hosts[message.topic], url):
@@ -170,7 +170,7 @@ class Topics:
             return None
         why = answer if isinstance(answer, OSError) else "the answer names no subscription"
         log.warning("sns: the subscription to %s could not be confirmed: %s", message.topic, why)
-        return Doubt("the subscription could not be confirmed", for_good=False)
+        return Unverified("the subscription could not be confirmed", permanent=False)
 
     def _complaint(self, headers: Mapping[str, str], message: Message, now: float) -> str:
         """Return the fault of a message that shows without the certificate; empty for none."""
@@ -186,22 +186,22 @@ class Topics:
             return f"SigningCertURL is not a certificate at {host}"
         return ""
 
-    async def _certificate(self, url: str) -> Certificate | Doubt:
+    async def _certificate(self, url: str) -> Certificate | Unverified:
         found = self._certificates.get(url)
         if found is None:
             answer = await self._fetches.ask(url)
             read = answer if isinstance(answer, OSError) else _certificate(answer)
             if isinstance(read, Exception):
                 self._warn("%s cannot be fetched, its messages must come again: %s", url, read)
-                return Doubt("the signing certificate could not be fetched", for_good=False)
+                return Unverified("the signing certificate could not be fetched", permanent=False)
             found = self._certificates[url] = read
             while len(self._certificates) > MOST_CERTIFICATES:
                 del self._certificates[next(iter(self._certificates))]
         return found
 
-    def _refused(self, reason: str, topic: str) -> Doubt:
+    def _refused(self, reason: str, topic: str) -> Unverified:
         self._warn("a message of topic %.300r is refused: %s", topic, reason)
-        return Doubt(reason)
+        return Unverified(reason)
 
     def _warn(self, text: str, *about: object) -> None:
         """Warn at intervals: otherwise a stranger could fill the log."""

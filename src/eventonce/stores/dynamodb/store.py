@@ -116,7 +116,7 @@ class DynamoDBStore:
                     f"elsewhere and return its name as the result."
                 )
         asks = [
-            (name, settlement, self._believed(name, settlement.token))
+            (name, settlement, self._as_we_left_it(name, settlement.token))
             for settlement in settlements
             for name in (name_of(settlement.claim.key),)
         ]
@@ -137,7 +137,7 @@ class DynamoDBStore:
             raise fault
         return answers
 
-    def _believed(self, name: str, token: int) -> Ground | None:
+    def _as_we_left_it(self, name: str, token: int) -> Ground | None:
         """Return the record of this run, assumed to be as this process left it."""
         seen = self._grants.get(name)
         if seen is None or seen.record.token != token:

@@ -267,7 +267,7 @@ class Connections:
         with self.explaining():
             connection, end = self._tried(self.handlers, self.handlers.begin, hold=True)
         self.proven = True
-        _lend(connection, to_handler=True)
+        _mark(connection, in_handler=True)
         try:
             yield connection
         except BaseException as error:
@@ -284,7 +284,7 @@ class Connections:
             with self.ours(connection):
                 end(None)
         finally:
-            _lend(connection, to_handler=False)
+            _mark(connection, in_handler=False)
             self._give_back(self.handlers, connection)
 
     def _tried(
@@ -321,12 +321,12 @@ class Connections:
     def ours(self, connection: Connection) -> Iterator[None]:
         """Run statements of the store in a handler's transaction: with the store's time-out, and
         with explained errors."""
-        _lend(connection, to_handler=False)
+        _mark(connection, in_handler=False)
         try:
             with self.explaining():
                 yield
         finally:
-            _lend(connection, to_handler=True)
+            _mark(connection, in_handler=True)
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -364,9 +364,9 @@ class Connections:
             raise StoreError(f"{self.address.shown}: this store is closed; open another")
 
 
-def _lend(connection: Connection, *, to_handler: bool) -> None:
+def _mark(connection: Connection, *, in_handler: bool) -> None:
     if isinstance(connection, GuardedConnection):
-        connection.lent = to_handler
+        connection.in_handler = in_handler
 
 
 def _committed(connection: Connection, work: Callable[[Connection], T]) -> T:

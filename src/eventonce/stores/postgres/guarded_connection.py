@@ -33,7 +33,7 @@ class GuardedConnection(psycopg.Connection[Any]):
     timeout: float
     """Seconds for a statement of the store."""
 
-    lent = False
+    in_handler = False
     """Whether a handler uses the connection; its statements may take any time."""
 
     given_up = False
@@ -41,7 +41,7 @@ class GuardedConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Wait for the server; psycopg calls this for everything it does."""
-        if self.lent:
+        if self.in_handler:
             refuse_outside(self)
             return super().wait(gen, *args, **options)
         try:
@@ -57,7 +57,7 @@ class GuardedConnection(psycopg.Connection[Any]):
         refuse("rollback()")
 
     def close(self) -> None:
-        if self.lent:
+        if self.in_handler:
             refuse("close()")
         super().close()
 
