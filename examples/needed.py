@@ -1,4 +1,4 @@
-"""What an example needs beside Python: said in one line, where it is missing."""
+"""The packages that an example needs: if one is missing, one line names it."""
 
 from __future__ import annotations
 

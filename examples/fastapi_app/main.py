@@ -16,7 +16,8 @@ from eventonce.web import Serve, receiver
 
 consumer = Consumer("sqlite:///shop.db", name="shop", rules="standard-webhooks")
 ledger: dict[str, int] = {}
-"""What each customer paid: the effect that copies must not have. In memory, to keep this short."""
+"""The payments of each customer: the effect that copies must not have. In memory, to keep this
+short."""
 
 
 @consumer.on("invoice.paid")

@@ -86,7 +86,7 @@ def _wait(server: subprocess.Popen[bytes], url: str) -> None:
 
 
 def _posted(url: str, id_: str, amount: int, secret: bytes) -> str:
-    """What the receiver answers to this webhook."""
+    """The receiver's answer to this webhook."""
     body = json.dumps({"type": "invoice.paid", "data": {"customer": "a1", "amount": amount}})
     stamp = str(int(time.time()))
     signature = hmac.new(secret, f"{id_}.{stamp}.{body}".encode(), hashlib.sha256).digest()

@@ -1,4 +1,4 @@
-"""What the receiver does with a call: books its minutes, beside what it remembers."""
+"""The handler of the receiver: it books the minutes of a call in the database of the store."""
 
 from __future__ import annotations
 

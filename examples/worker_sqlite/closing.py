@@ -1,4 +1,4 @@
-"""What the worker does with a call: writes it down, in the same database as what it remembers."""
+"""The handler of the worker: it writes a call into the database of the store."""
 
 from __future__ import annotations
 
