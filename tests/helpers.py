@@ -33,7 +33,7 @@ def until(holds: Callable[[], object], otherwise: Callable[[], object] = str) ->
 
 
 class Result(NamedTuple):
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

@@ -93,7 +93,7 @@ def captured(*sources: str) -> list[bytes]:
 
 
 def copies_by_type(run: Callable[[str], list[Any]], text: str) -> dict[str, int]:
-    """What a study counts: the copies of each type."""
+    """The counts of a study: the copies of each type."""
     rows = run(
         f"SELECT eventonce_rule, count(*) FROM ({text}) AS answers "
         "WHERE eventonce_status = 'duplicate' GROUP BY eventonce_rule"

@@ -17,7 +17,7 @@ class Breakage(NamedTuple):
     plant: Callable[[Patch], object]
     promise: Callable[..., None]
     given: tuple[Any, ...] = ()
-    """What the promise is given."""
+    """The arguments of the promise."""
 
 
 def replaced(text: str, old: str, new: str) -> str:

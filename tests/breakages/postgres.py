@@ -220,7 +220,8 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         what_is_swept,
     ),
 )
-"""What the store then does, the file, the words, those in their place, the promise that fails."""
+"""The behaviour of the store then, the file, the words, those in their place, the promise that
+fails."""
 
 BREAKAGES: Final = tuple(
     Breakage(f"postgres: {name}", bent(script, old, new), promise)

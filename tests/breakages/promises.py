@@ -21,7 +21,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 
 
 class Interrupt(BaseException):
-    """What a signal's handler raises."""
+    """The exception of a signal's handler."""
 
 
 def raising(error: BaseException) -> Callable[[Job], None]:

@@ -97,7 +97,7 @@ def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
 
 
 Words = tuple[tuple[str, str, str, Promise], ...]
-"""What the store then does, the words, those in their place, and the promise that fails."""
+"""The behaviour of the store then, the words, those in their place, and the promise that fails."""
 
 CLAIM_LAW: Final[Words] = (
     ("a token may return", "max(r.token + 1, now * 1000)", "r.token + 1", the_holes),

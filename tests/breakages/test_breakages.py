@@ -18,7 +18,7 @@ SHORT = 0.3
 
 @pytest.fixture(autouse=True)
 def _leave_nothing_behind() -> Iterator[None]:
-    """What a breakage leaves in the process would make the tests after it wait for it."""
+    """The remains of a breakage in the process would make the tests after it wait."""
     yield
     THIS_PROCESS.reset()
 

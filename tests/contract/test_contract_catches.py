@@ -241,8 +241,8 @@ TOO_RARE: Final = {
     "shortens the memory at an unchanged version",
     "keeps the ties before an unchanged version",
 }
-"""What takes seventeen ties of one subject to notice, or an unchanged version and a long wait, is
-left to the holes: the property test would have to play thousands of programs."""
+"""A mistake that shows only after seventeen ties of one subject, or after an unchanged version and
+a long wait, is left to the holes: the property test would have to play thousands of programs."""
 
 
 def test_every_promise_of_the_contract_is_seen_to_fail() -> None:

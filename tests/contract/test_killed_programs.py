@@ -39,7 +39,7 @@ NESTED = 10**12
 
 
 class Program:
-    """What one process does: two threads and two loops, which die together at a chosen instant."""
+    """One process: two threads and two loops, which die together at a chosen instant."""
 
     def __init__(self, factory: StoreFactory, log: Path, seed: int, dies_at: int) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""What comes, for each table of docs/recipes.md, row by row."""
+"""The arrivals of each table of docs/recipes.md, row by row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of docs/migrate.md share: its events, its tables, and a handler's work."""
+"""Shared parts of the tests of docs/migrate.md: its events, its tables, and a handler's work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ C, D = (agent_leaves(name, sessionId=f"session-{name}") for name in "cd")
 
 
 def told(section: str, table: int = 0) -> list[list[str]]:
-    """What the rows of a table say, without what comes."""
+    """The rows of a table without the column of arrivals."""
     return [row[1:] for row in PAGE[section].tables()[table]]
 
 

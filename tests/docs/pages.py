@@ -14,7 +14,7 @@ _TABLE = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 
 
 class Section(NamedTuple):
-    """What stands between one heading of the second level and the next."""
+    """The text between one heading of the second level and the next."""
 
     title: str
     text: str

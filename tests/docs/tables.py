@@ -49,5 +49,5 @@ def plain(cell: str) -> str:
 
 
 def word(cell: str) -> str:
-    """What a cell says happens; what follows it only explains."""
+    """The result that a cell names; the words after it only explain."""
     return re.split(r"[ :,]", cell)[0]

@@ -1,4 +1,4 @@
-"""What docs/can-aws-do-it.md says of queues and ids, played on ministack.
+"""The sentences of docs/can-aws-do-it.md about queues and ids, played on ministack.
 
 The emulator shows that we read AWS' pages as its makers did, and no more: their words are linked.
 """
@@ -39,7 +39,7 @@ def queue(sqs: Any, request: pytest.FixtureRequest) -> str:
 
 
 def received(sqs: Any, queue: str) -> list[dict[str, Any]]:
-    """What can be received now."""
+    """The messages that can be received now."""
     found: list[dict[str, Any]] = []
     while got := sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
         found += got

@@ -206,7 +206,7 @@ def test_a_table_of_seen_ids_is_asked_through_the_stores_own_connection() -> Non
 
 
 class Context:
-    """What Lambda tells a function of itself."""
+    """The context that Lambda gives to a function."""
 
     function_name = "crm-sync"
 

@@ -49,7 +49,7 @@ def condition(moment: Moment) -> str:
 
 
 def called(record: Record | None, claim: Claim, verdict: str) -> str:
-    """What the pictures call a claim, beside what is there."""
+    """The name that the pictures give to this claim on this record."""
     if (
         record is None
         or claim.order is None

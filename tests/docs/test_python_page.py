@@ -29,7 +29,7 @@ EVENTS = [{**detail_event("user.end"), "id": name} for name in ("a", "b")]
 
 
 class Crm:
-    """What the handlers of the page call."""
+    """The system that the handlers of the page call."""
 
     def __init__(self) -> None:
         self.closed: list[str] = []

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The README is true: its code and its commands do what it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page about sinks shows is what happens."""
+"""The page about sinks is true: its code and its commands do what it shows."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Timeline:
         self.ran.add(len(self.at_hand))
 
     def let_others_in(self) -> None:
-        """What comes at the same moment is decided on now, once."""
+        """Decide once, now, about the events that come at the same moment."""
         others, self.meanwhile = self.meanwhile, None
         if others is not None:
             others()
@@ -56,7 +56,7 @@ class Timeline:
     def deliver_all(
         self, case: Case, rows: Sequence[Sequence[str]], deliver: Callable[[Arrival], str]
     ) -> list[str]:
-        """What is said of each arrival; its row says when it comes."""
+        """The words about each arrival; its row says when it comes."""
         said = [""] * len(case.arrivals)
 
         def one(place: int) -> None:

@@ -47,6 +47,6 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def history(uri: str) -> Iterator[History]:
-    """That history, with a name for its worker."""
+    """The same history, with a name for its worker."""
     with History(uri, worker="w1") as history:
         yield history

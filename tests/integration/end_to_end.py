@@ -1,5 +1,5 @@
-"""What both ways through share: an emulated account, calls put on its bus in every way copies come
-about, and a queue at the end in which each effect is counted."""
+"""The parts of both ways through: an emulated account, calls put on its bus in every way copies
+come about, and a queue at the end in which each effect is counted."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def made(uri: str) -> str:
 
 
 def answered(ask: Callable[[], T]) -> T:
-    """What the store says to this once it has time for it; asking again is safe."""
+    """The store's answer, once it has time; asking again is safe."""
     answers: list[T] = []
 
     def told() -> bool:

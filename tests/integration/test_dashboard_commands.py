@@ -176,7 +176,7 @@ def test_leases_of_a_worker_are_seen_elsewhere_also_after_it_was_killed(tmp_path
 
 
 def pasted(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What a shell says to a command of a page."""
+    """The answer of a shell to a command of a page."""
     shell = f'set -e; eventonce() {{ "{sys.executable}" -m eventonce "$@" --json; }}; {command}'
     return subprocess.run(
         ["bash", "-c", shell],

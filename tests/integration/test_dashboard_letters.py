@@ -43,7 +43,7 @@ class Letters:
         self.site = site
         self.runs: Counter[str] = Counter()
         self.go = threading.Semaphore(1_000_000)
-        """What the handler waits for at each call."""
+        """The handler waits for a permit at each call."""
 
     def handle(self, job: Job) -> None:
         assert self.go.acquire(timeout=PATIENCE)

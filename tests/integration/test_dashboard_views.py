@@ -102,7 +102,8 @@ SAYS: Final[dict[str, Callable[[str, list[Any]], bool]]] = {
 """Whether the command of a page, run with --json, says the number or the id of the page."""
 
 WITHOUT: Final = {"audit": NO_AUDIT, "shadow": NO_RECORD}
-"""What a page and its command say of a file that is not named; all other pages need a history."""
+"""The message of a page and of its command about a file that is not named; all other pages need a
+history."""
 
 
 def got(client: httpx.Client, path: str, **params: str) -> httpx.Response:

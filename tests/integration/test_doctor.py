@@ -92,7 +92,7 @@ class Doctor:
         self.run, self.account = run, account
 
     def __call__(self, *args: str, text: str = "", store: str = "", endpoint: str = "") -> Any:
-        """What `doctor --json` says, with this text in the file too."""
+        """The answer of `doctor --json`, with this text in the file too."""
         where = f'region = "{REGION}"\nendpoint = "{endpoint or self.account.endpoint}"'
         head = f'name = "{NAME}"\nstore = "{store or self.account.store}"\npresets = ["genesys"]'
         Path("eventonce.toml").write_text(f"{head}\n{text}\n[infra]\n{where}\n")

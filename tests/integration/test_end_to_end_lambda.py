@@ -91,7 +91,7 @@ def hurry() -> None:
 
 
 def records() -> list[dict[str, Any]]:
-    """What the store remembers: facts that took effect, and letters if there were any."""
+    """The records of the store: facts that took effect, and letters if there were any."""
     client = boto3.client("dynamodb")
     items: list[dict[str, Any]] = client.scan(TableName="crm")["Items"]
     client.close()

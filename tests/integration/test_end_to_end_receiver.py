@@ -73,7 +73,7 @@ def connect(world: Account, url: str) -> None:
 
 
 def retry(receiver: Receiving, event: dict[str, Any]) -> list[int]:
-    """What EventBridge does with what it was told to send again; the answers it gets."""
+    """Send an event until no answer asks for it again, as EventBridge does; return the answers."""
     answers: list[int] = []
 
     def sent() -> bool:

@@ -135,5 +135,5 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account, folder:
 
 
 def said(folder: Path) -> str:
-    """What the workers wrote to their log."""
+    """The log of the workers."""
     return (folder / "worker.log").read_text()

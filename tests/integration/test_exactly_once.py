@@ -39,7 +39,7 @@ def die_at(step: str) -> None:
 
 
 def work(database: Path, now: int) -> None:
-    """What the killed process runs: one event, one effect."""
+    """The killed process: one event, one effect."""
     store = SQLiteStore(database, clock=lambda: now)
     with store.transaction() as transaction:
         transaction.connection.execute("CREATE TABLE IF NOT EXISTS effects (call INTEGER)")

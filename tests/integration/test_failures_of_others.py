@@ -221,7 +221,7 @@ class Counting:
 def test_e7_a_batch_costs_two_calls_and_its_copies_one(
     store: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the engine asks of a store. What the store makes of it on the wire is counted by
+    """The calls of the engine to a store. The store's own requests are counted by
     test_redis_records, test_redis_cluster, test_postgres_connections and dynamodb/test_requests."""
     # A batch that a busy machine holds up for longer is settled in more than one call.
     monkeypatch.setattr(gate, "SETTLE_INTERVAL", LEASE)

@@ -104,7 +104,7 @@ def counted(answer: Answer) -> dict[str, int]:
 
 
 def answers_until(found: Callable[[], Answer], kind: str = "response") -> list[Answer]:
-    """What is answered until something is answered in this kind."""
+    """The answers up to the first one of this kind."""
     end = time.monotonic() + PATIENCE
     answers = [found()]
     while answers[-1].kind != kind:

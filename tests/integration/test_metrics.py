@@ -138,7 +138,7 @@ def test_the_worker_has_metrics_at_its_health_endpoint_unless_they_are_off(tmp_p
 
 
 def _read(port: int) -> tuple[int, str]:
-    """What /metrics answers; 0 while nobody does."""
+    """The status and the text of /metrics; status 0 while nobody answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             return answer.status, answer.read().decode()

@@ -95,7 +95,7 @@ def test_show_finds_an_event_of_a_program_whatever_its_name_is(uri: str, tmp_pat
 
 
 def _costs(count: Callable[[], int], store: Any) -> list[int]:
-    """What a second new event costs, its copy, and a batch of ten."""
+    """The cost of a second new event, of its copy, and of a batch of ten."""
     with Consumer(store, name="crm-x", rules=ruled(), handler=lambda _: None) as consumer:
         consumer.process([call(0)])
         consumer.runtime.flush()

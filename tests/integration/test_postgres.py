@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own about the store: its types, its plans, its estimates."""
+"""PostgreSQL's own side of the store: its types, its plans, its estimates."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_letter_may_hold_what_no_text_column_takes(store: PostgresStore) -> No
 def test_the_index_is_used_by_plans_that_were_made_while_the_table_was_empty(
     cluster: Cluster,
 ) -> None:
-    """They are kept as long as the connection is, and the table may fill within a minute."""
+    """Plans are kept as long as the connection is, and the table may fill within a minute."""
     store = PostgresStore(cluster.uri(options="?schema=filling"))
     store.create()
     cluster.execute(

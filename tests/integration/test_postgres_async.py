@@ -149,7 +149,7 @@ def test_handlers_overlap_in_their_transactions(cluster: Cluster, store: Postgre
 
 
 def test_more_handlers_than_connections_take_turns(cluster: Cluster) -> None:
-    """Those that wait for a connection keep nobody from giving one back."""
+    """Handlers that wait for a connection keep no other from giving one back."""
     cluster.execute("TRUNCATE effects")
     numbers = range(60)
     outcomes = processed(cluster.uri(options="?transactions=1"), write, *numbers)

@@ -1,4 +1,4 @@
-"""What a handler must not do with its transaction on PostgreSQL is seen, whether it is settled."""
+"""Forbidden uses of a handler's transaction on PostgreSQL are refused, settled or not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def careless(job: Job) -> None:
 def test_an_unguarded_run_that_caught_an_error_of_the_database_has_failed(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    """It has no completion that would be refused: nothing but the end of its block can tell."""
+    """An unguarded run has no completion that would be refused: only the end of its block can
+    tell."""
     shadow = msgspec.structs.replace(RULE, shadow=True)
     guarded = Consumer(store, name="shadowed", rules=RULE, handler=lambda _: None)
     assert {it.status for it in guarded.process([call(1), call(2)])} == {"done"}
@@ -90,7 +91,7 @@ def close(connection: psycopg.Connection[object]) -> None:
 
 
 OPEN = ExitStack()
-"""What the tests leave open, until their block has ended."""
+"""Transactions that the tests leave open until their block has ended."""
 
 
 def copy_in(connection: psycopg.Connection[object]) -> None:

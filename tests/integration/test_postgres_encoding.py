@@ -18,7 +18,7 @@ ENCODINGS = ("SQL_ASCII", "LATIN1", "EUC_JIS_2004")
 differently."""
 
 CLIENTS = ("", "SQL_ASCII", "LATIN1")
-"""What a caller's own connections may ask for."""
+"""The encodings that a caller's own connections may ask for."""
 
 
 @pytest.fixture(scope="module")

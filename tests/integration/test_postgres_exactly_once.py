@@ -47,7 +47,7 @@ HANDLERS = {"plain": write, "async": write_async}
 
 
 def work(uri: str, number: int, kind: str) -> None:
-    """What the killed process runs: one event, one effect."""
+    """The killed process: one event, one effect."""
     with Consumer(uri, name=kind, rules=BRIEF, handler=HANDLERS[kind]) as consumer:
         (outcome,) = consumer.process([call(number)])
     sys.stdout.write(outcome.status)

@@ -167,7 +167,7 @@ def test_a_record_that_is_locked_for_a_moment_is_waited_for(
 
 
 def test_the_clock_is_read_after_the_lock_was_had(cluster: Cluster, store: PostgresStore) -> None:
-    """Who had to wait is granted a whole lease from then on, and remembered as long."""
+    """A claim that had to wait gets a whole lease from then on, and is remembered as long."""
     actions: tuple[Action, ...] = ("release", "extend")
     for _ in range(TRIES):
         first, last = fact(*new_keys(1), lease=1), fact(*new_keys(1), lease=HOUR)

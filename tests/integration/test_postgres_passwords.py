@@ -31,8 +31,8 @@ def behind(door: Door, options: str = f"iam=rds&{PLAIN}") -> str:
 
 
 def test_each_connection_shows_a_token_that_iam_would_take(door: Door) -> None:
-    """What IAM would take is told by `tests.servers.rds`, which stands for it: there is no AWS
-    here, and the server behind it takes anybody."""
+    """`tests.servers.rds` stands for IAM and checks the token: there is no AWS here, and the server
+    behind it takes anybody."""
     store = PostgresStore(behind(door, f"iam=rds&region={REGION}&{PLAIN}"))
     with store.transaction():
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"

@@ -202,7 +202,8 @@ END
 $$;
 INSERT INTO eventonce.formats (format, step) VALUES (1, 2);
 """
-"""What a next minor release might add: a column, and a function of its own that fills it."""
+"""A possible addition of the next minor release: a column, and a function of its own that fills
+it."""
 
 
 def test_what_the_next_release_adds_is_kept(cluster: Cluster, store: PostgresStore) -> None:

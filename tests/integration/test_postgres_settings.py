@@ -34,7 +34,7 @@ def blank(cluster: Cluster) -> Cluster:
 
 
 def command_in(said: str) -> list[str]:
-    """What stands after `eventonce` in the command that is named, as a shell takes it apart."""
+    """The words after `eventonce` in the command that is named, as a shell takes it apart."""
     _, _, command = said.partition(": eventonce ")
     return shlex.split(command)
 

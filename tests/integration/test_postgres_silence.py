@@ -108,7 +108,7 @@ def test_a_connection_that_lay_idle_for_long_is_not_used_again(
 
 
 def options(connection: GuardedConnection) -> tuple[int, ...]:
-    """What the operating system was told about the connection."""
+    """The options of the connection's socket."""
     with socket.socket(fileno=socket.dup(connection.fileno())) as wire:
         tcp = [
             socket.TCP_KEEPIDLE,

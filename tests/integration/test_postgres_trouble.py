@@ -50,7 +50,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def refusal(uri: str) -> EventonceError:
-    """What a claim in this store is refused with; none of it shows the password."""
+    """The error of a claim in this store; no part of it shows the password."""
     with pytest.raises(EventonceError) as caught:
         ask(uri)
     assert_no_secret(caught.value)

@@ -1,4 +1,4 @@
-"""What changes on PostgreSQL while a claim or a settlement waits for its locks."""
+"""Changes on PostgreSQL while a claim or a settlement waits for its locks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def serving(folder: Path, more: str) -> AbstractContextManager[Receiving]:
 
 
 def rest(line: socket.socket) -> bytes:
-    """What still comes until the server ends the connection."""
+    """The bytes that still come until the server ends the connection."""
     said = b""
     try:
         while piece := line.recv(65_536):

@@ -1,4 +1,4 @@
-"""What is shown of the receiver happens: the page's first example, and those in `examples/`."""
+"""The examples of the receiver run: the page's first one, and those in `examples/`."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_the_page_names_every_setting_with_its_default() -> None:
 
 
 def run(example: str) -> list[str]:
-    """What it says. A receiver answers within 4.5 seconds, if need be that it is not done yet: on a
-    machine that was so slow, it is run again."""
+    """The output of the example. A receiver answers within 4.5 seconds, if need be that it is not
+    done yet: on a machine that was so slow, it is run again."""
     for _ in range(3):
         said = _ran(example)
         if not any(line.split()[1:2] == ["429"] for line in said):

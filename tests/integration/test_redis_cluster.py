@@ -166,7 +166,8 @@ def test_one_record_is_found_on_either_side_of_a_slot_that_is_moving(
 def test_dead_letters_are_kept_listed_and_dropped_while_their_slot_is_moving(
     cluster: ValkeyCluster,
 ) -> None:
-    """They lie under two keys, and a command on both is refused while only one has moved."""
+    """Dead letters lie under two keys, and a command on both is refused while only one has
+    moved."""
     store = RedisStore.from_uri(f"{cluster.uri}?prefix=moving")
     keys = Keys("moving")
     first, *others = new_letters(4)

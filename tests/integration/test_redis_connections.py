@@ -30,7 +30,7 @@ def relay(node: Node) -> Iterator[Relay]:
 
 
 def _options(store: RedisStore) -> dict[str, Any]:
-    """What the store's new connections are made with."""
+    """The arguments of the store's new connections."""
     options: dict[str, Any] = store._server.nodes()[0].pool.connection_kwargs
     return options
 

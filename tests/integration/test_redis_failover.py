@@ -89,7 +89,7 @@ class Queue:
         return [fact for fact in self.acknowledged.copy() if self.ran[fact][0] > instant]
 
     def gone(self, facts: list[str]) -> list[str]:
-        """Those of them that lie on the primary that is killed."""
+        """The facts whose keys lie on the primary that is killed."""
         return [fact for fact in facts if partition(self.keys[fact]) in GONE]
 
     def in_the_last_moment(self, fact: str, cut: float) -> bool:

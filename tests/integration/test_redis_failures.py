@@ -1,5 +1,5 @@
-"""What the Redis store says when its server is away, slow, full or a replica, and that work goes on
-by itself once it is back."""
+"""The errors of the Redis store when its server is away, slow, full or a replica; and work that
+goes on by itself once it is back."""
 
 from __future__ import annotations
 

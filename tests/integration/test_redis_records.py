@@ -1,4 +1,4 @@
-"""What the Redis store leaves in Redis: how little, for how long, and in which forms."""
+"""The data that the Redis store leaves in Redis: how little, for how long, and in which forms."""
 
 from __future__ import annotations
 

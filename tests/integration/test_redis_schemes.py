@@ -1,5 +1,5 @@
-"""What a Redis store's URI may begin with: Valkey's names, a Unix socket, sentinels; and tokens of
-AWS IAM for a password."""
+"""The schemes of a Redis store's URI: Valkey's names, a Unix socket, sentinels; and tokens of AWS
+IAM for a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Redis store says of wrong settings; and what it never says."""
+"""The errors of the Redis store about wrong settings, and the secrets that it never names."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_the_table_of_the_docs_gets_a_row_an_event(cluster: Cluster) -> None:
 
 
 def stall(uri: str) -> None:
-    """What the killed process runs: it inserts, says so, and never comes to its commit."""
+    """The killed process: it inserts, says so, and never comes to its commit."""
     sink = Table("events")
 
     def insert_and_stop(job: Job) -> None:
@@ -128,7 +128,7 @@ def test_an_event_that_the_column_cannot_hold_becomes_a_letter(cluster: Cluster)
 
 
 def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Cluster) -> None:
-    """What the driver refuses before it is sent has no code of the server's."""
+    """A statement that the driver refuses before it is sent has no code of the server's."""
     event = {"id": "1", "detail-type": "a\0b", "detail": {"call": 1}}
     with Consumer(
         patient(cluster), name="driver", rules=Rule(name="id", key=["id"]), handler=Table("events")

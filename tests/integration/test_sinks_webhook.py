@@ -276,7 +276,7 @@ def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def work(url: str, database: str) -> None:
-    """What the killed process runs: one event into the webhook."""
+    """The killed process: one event into the webhook."""
     with Consumer(f"sqlite:///{database}", rules=CALL, handler=Webhook(url)) as consumer:
         consumer.process([call(1)])
 

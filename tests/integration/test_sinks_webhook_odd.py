@@ -33,8 +33,8 @@ class Spoken(NamedTuple):
 
 
 Answers = Callable[[int], list[bytes]]
-"""What is said on the connection of this number: to the first request, unasked after it, to the
-second request, and so on; the connection is closed at the end."""
+"""The bytes that are sent on the connection of this number: to the first request, unasked after it,
+to the second request, and so on; the connection is closed at the end."""
 
 
 @contextmanager

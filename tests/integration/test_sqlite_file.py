@@ -607,13 +607,13 @@ def check(pipe: Connection, path: Path) -> None:
 
 
 def told_to_nobody(path: Path, does: Callable[..., None] = use) -> tuple[str, str]:
-    """What a process without rights is told; root has them all, so it becomes somebody else."""
+    """The error of a process without rights; root has them all, so it becomes another user."""
     kind, message = told_to_child(path, does)
     return kind, message
 
 
 def told_to_child(path: Path, does: Callable[..., None]) -> tuple[Any, Any]:
-    """What a process of its own is told."""
+    """The error in a process of its own."""
     context = get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=does, args=(there, path), daemon=True)

@@ -56,7 +56,7 @@ def in_another_mode(db: sqlite3.Connection) -> None:
 
 
 def begun_anew(db: sqlite3.Connection) -> None:
-    """What was written before the error is gone; what comes after it would be committed alone."""
+    """Writes before the error are gone; a write after it would be committed alone."""
     with suppress(sqlite3.IntegrityError):
         db.execute("INSERT OR ROLLBACK INTO effects VALUES (1)")
     insert(db, 2)

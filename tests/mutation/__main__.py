@@ -167,7 +167,7 @@ class Warm:
             yield item, self._reds.red
 
     def _traced(self, items: dict[str, pytest.Item]) -> Traces:
-        """What each test costs, and which lines it runs; noted anew when a file has changed."""
+        """The cost of each test, and the lines that it runs; noted anew when a file has changed."""
         digest = blake2b()
         for path in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
             digest.update(path.read_bytes())
@@ -290,7 +290,8 @@ def _afresh(mutant: Mutant, names: Sequence[str]) -> str:
 
 
 def _in_fork(work: Callable[[], Any], limit: float) -> Any:
-    """What this answers in a process of its own; None if it has not ended after so many seconds."""
+    """The answer of this call in a process of its own; None if it has not ended after so many
+    seconds."""
     folder = Path(tempfile.mkdtemp(prefix="eventonce-mutation-"))
     folder.chmod(0o755)
     child = os.fork()

@@ -108,7 +108,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:  # noqa: PLR0912  a table
-    """What to put in the place of this node, one after the other."""
+    """The nodes to put in the place of this one, one after the other."""
     match node:
         case ast.Compare():
             for at, op in enumerate(node.ops):

@@ -1,4 +1,4 @@
-"""What `auto` takes by rows of its own: what nobody knows by its content, states as facts."""
+"""Events that `auto` takes by rows of its own: unknown content, and states as facts."""
 
 from __future__ import annotations
 

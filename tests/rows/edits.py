@@ -100,7 +100,8 @@ def cut(row: Row, text: str) -> Row:
 def _holder(
     event: dict[str, Any], headers: dict[str, str], path: Path
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """What holds the path's last name; no name for a whole root, nothing if it is absent."""
+    """The object that has the path's last name; no name for a whole root, nothing if it is
+    absent."""
     detail = detail_of(event)
     roots: dict[str, Any] = {
         "detail": detail,

@@ -1,4 +1,4 @@
-"""What becomes of events, given one after the other."""
+"""Outcomes of events that are given one after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Events = Sequence[dict[str, Any]]
 
 
 def statuses(preset: str, events: Events, every: float = 0) -> list[str]:
-    """What becomes of these events, given one after the other, so many seconds apart."""
+    """The outcomes of these events, given one after the other, so many seconds apart."""
     clock = ManualClock()
     store = MemoryStore(clock=clock)
     consumer = Consumer(store, name="test", rules=preset, handler=lambda _: None, clock=clock)
@@ -30,7 +30,7 @@ def statuses(preset: str, events: Events, every: float = 0) -> list[str]:
 
 
 def together(preset: str, events: Events) -> list[str]:
-    """What becomes of these events, given in one call."""
+    """The outcomes of these events, given in one call."""
     consumer = Consumer(MemoryStore(), name="test", rules=preset, handler=lambda _: None)
     return [outcome.status for outcome in consumer.process(list(events))]
 

@@ -1,4 +1,4 @@
-"""What relays and test benches send."""
+"""Events that relays and test benches send."""
 
 from __future__ import annotations
 

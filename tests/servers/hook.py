@@ -26,7 +26,7 @@ class Call(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the receiver answers."""
+    """The answers of the receiver."""
 
     status: int = 200
     body: bytes = b""

@@ -19,7 +19,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply()
 
     def reply(self) -> None:
-        """What is done with a request."""
+        """Answer a request."""
         raise NotImplementedError
 
     def body(self) -> bytes:

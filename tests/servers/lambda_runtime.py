@@ -34,14 +34,14 @@ RETRIES = 2
 
 
 class Answer(NamedTuple):
-    """What came of one invocation."""
+    """The result of one invocation."""
 
     kind: Literal["response", "error", "exit", "timeout", "init"]
     payload: Any = None
 
 
 class Invocation(NamedTuple):
-    """What the runtime is given."""
+    """The invocation that the runtime gets."""
 
     id: str
     event: bytes
@@ -73,7 +73,7 @@ class Environment:
 
     @property
     def said(self) -> str:
-        """What the function wrote to its log."""
+        """The log of the function."""
         descriptor = self._said.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
@@ -95,7 +95,7 @@ class Environment:
         self.waiting.put(self._invocation)
 
     def end(self) -> Answer:
-        """What came of the invocation that was begun; at its deadline the process is killed."""
+        """The result of the invocation that was begun; at its deadline the process is killed."""
         assert self._process is not None
         assert self._invocation is not None
         name, _, allowed, taken = self._invocation
@@ -119,8 +119,8 @@ class Environment:
                 return Answer("timeout")
 
     def invoke_async(self, event: object) -> list[Answer]:
-        """What Lambda does with an asynchronous invocation: the same event under the same request
-        id again, until it succeeds or the retries are used up. Lambda waits minutes in between."""
+        """An asynchronous invocation: the same event under the same request id again, until it
+        succeeds or the retries are used up. Lambda waits minutes in between."""
         name = str(uuid.uuid4())
         answers: list[Answer] = []
         while len(answers) <= RETRIES:

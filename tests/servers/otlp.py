@@ -21,7 +21,7 @@ from tests.servers.http import Handler, served
 
 
 class Collected:
-    """What came in."""
+    """The requests that came in."""
 
     def __init__(self, port: int) -> None:
         self.traces: list[ExportTraceServiceRequest] = []
@@ -31,7 +31,7 @@ class Collected:
             "OTEL_BSP_SCHEDULE_DELAY": "50",
             "OTEL_METRIC_EXPORT_INTERVAL": "100",
         }
-        """What makes a process send here, and soon."""
+        """The variables that make a process send here, and soon."""
 
     def spans(self, name: str = "") -> list[Span]:
         """The spans of this name, or all."""

@@ -45,7 +45,8 @@ def postgres15() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Who runs the server: it refuses root, and needs nobody else where we are not root."""
+    """The user that runs the server: it refuses root, and needs no other user if we are not
+    root."""
     if os.geteuid() != 0:
         return None
     known = {user.pw_name for user in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""What RDS does at the door of a PostgreSQL: it asks for a token in clear text, and checks it.
+"""The entrance of RDS in front of a PostgreSQL: it asks for a token in clear text, and checks it.
 
 This stands for RDS and IAM. The token's signature is worked out anew from the documented scheme
 (Signature Version 4), by other code than boto3's; behind the door is a server that trusts everyone.
@@ -32,7 +32,7 @@ class Door(Relay):
     def __init__(self, server: int) -> None:
         super().__init__(server)
         self.tokens: list[str] = []
-        """What was shown, one a connection."""
+        """The tokens that were sent, one a connection."""
 
     def admit(self, client: socket.socket) -> bytes | None:
         startup = _message(client, b"")

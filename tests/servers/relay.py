@@ -58,7 +58,7 @@ class Relay:
                 ).start()
 
     def admit(self, client: socket.socket) -> bytes | None:
-        """What the server is told first, of whom it lets in; None for whom it does not."""
+        """The first bytes for the server from a client that is let in; None for one that is not."""
         return b""
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, asks: bool) -> None:
@@ -100,7 +100,7 @@ def relaying(server: int, passes: Passes = lambda _: True) -> Iterator[Relay]:
 
 @contextmanager
 def accepting(relay: R) -> Iterator[R]:
-    """It accepts until the block is left."""
+    """The server accepts connections until the block is left."""
     thread = threading.Thread(target=relay.accept, daemon=True)
     thread.start()
     try:

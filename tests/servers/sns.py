@@ -1,4 +1,4 @@
-"""What stands for SNS: a key that signs its messages, and the host that has its certificates.
+"""A stand-in for SNS: a key that signs its messages, and the host that has its certificates.
 
 The host is a TLS server of this process under the name `sns.eu-central-1.amazonaws.com`, which a
 certificate authority of the tests' own vouches for. A receiver reaches it through `https_proxy` and
@@ -48,7 +48,7 @@ SIGNER = a_key()
 
 
 class Page(NamedTuple):
-    """What the host answers."""
+    """The answers of the host."""
 
     body: bytes = b""
     status: int = 200

@@ -237,7 +237,7 @@ def caught_up(replica: Node, primary: Node) -> None:
 
 @contextmanager
 def frozen(node: Node) -> Iterator[None]:
-    """It hangs until the block is left."""
+    """Let the node hang until the block is left."""
     node.process.send_signal(signal.SIGSTOP)
     try:
         # What it was about to say is said when it has stopped.

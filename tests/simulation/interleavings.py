@@ -45,7 +45,8 @@ class Schedule:
         self._tasks: dict[int, Task] = {}
         self._stopped = threading.Semaphore(0)
         self.steps: list[tuple[int, list[int], bool]] = []
-        """Who went on, who else could have, and whether that would have been a preemption."""
+        """The thread that went on, those that could have, and whether that would have been a
+        preemption."""
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
         """Run these to their ends."""
@@ -91,7 +92,7 @@ class Schedule:
         task.ready = lambda: True
 
     def threading(self) -> SimpleNamespace:
-        """What stands for the module of that name."""
+        """The stand-in for the module of that name."""
         return SimpleNamespace(
             Lock=lambda: Lock(self),
             Condition=lambda lock: Condition(self, lock),

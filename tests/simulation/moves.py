@@ -1,4 +1,4 @@
-"""What may happen next in a `world`: workers do their work, or anything that can fail fails."""
+"""The next moves in a `world`: workers do their work, or anything that can fail fails."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _pass(state: State, until: int) -> State:
 
 
 def _work(world: Runtime, state: State, worker: Worker) -> Iterator[Move]:
-    """What this worker may do; first the one thing it does when nothing goes wrong."""
+    """The moves of this worker; first the one that it makes when nothing goes wrong."""
     left = state.faults
     who = f"v{worker.version}#{worker.nonce}"
     attempts = world.scenario.versions[worker.version].attempts

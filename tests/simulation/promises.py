@@ -1,4 +1,4 @@
-"""What must hold in a `world`, said without looking at the law or its record.
+"""Promises that must hold in a `world`, said without looking at the law or its record.
 
 Each function is told of one thing that happened; it raises `Broken` if that must not be, and
 answers with the state that remembers it.
@@ -200,7 +200,7 @@ def ended(world: Runtime, state: State) -> None:
 
 
 def _kin(versions: tuple[Claim, ...], version: int) -> tuple[int, ...]:
-    """What is given up together: all that carries a fact, or one version of a subject."""
+    """The versions that are given up together: all of a fact, or one of a subject."""
     return tuple(range(len(versions))) if versions[version].order is None else (version,)
 
 

@@ -29,7 +29,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 class Scene(NamedTuple):
-    """Who asks for which calls, how often the timer looks, and which replies are lost."""
+    """The callers and their calls, how often the timer visits, and which replies are lost."""
 
     callers: tuple[str, ...]
     looks: int = 0
@@ -100,7 +100,7 @@ class Stepwise(MemoryStore):
 
 
 class Slots:
-    """What stands for the slots: threads of the schedule, which take what they find."""
+    """The stand-in for the slots: threads of the schedule, which take the calls that wait."""
 
     def __init__(self, schedule: Schedule, work: Callable[[Any], None]) -> None:
         self._schedule, self._work = schedule, work

@@ -60,7 +60,7 @@ class Faults(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Scenario(NamedTuple):
-    """What is delivered, to how many workers, and what may go wrong."""
+    """The deliveries, the number of workers, and the faults that may occur."""
 
     name: str
     versions: tuple[Claim, ...]
@@ -96,7 +96,7 @@ class Echo(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Ghost(msgspec.Struct, frozen=True):
-    """What the promises need to remember, kept apart from what the law does."""
+    """The memory of the promises, apart from the law."""
 
     top: int
     """The highest token granted."""

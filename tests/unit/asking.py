@@ -34,7 +34,7 @@ async def asked(
     path: str = "/events",
     method: str = "POST",
 ) -> Answered:
-    """What the app answers; a body that is not bytes, nor a stream of them, is sent as JSON."""
+    """The answer of the app; a body that is not bytes, nor a stream of them, is sent as JSON."""
     given = isinstance(body, bytes | AsyncIterator) or body is None
     content = body if given else json.dumps(body).encode()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

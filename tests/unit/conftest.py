@@ -1,4 +1,4 @@
-"""What several modules of unit tests share."""
+"""Fixtures of several modules of unit tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LIMIT: Final = 10_000
 
 
 class Interrupt(BaseException):
-    """What a signal's handler raises."""
+    """The exception of a signal's handler."""
 
 
 def interrupted_everywhere(act: Callable[[], object]) -> Iterator[BaseException | None]:

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 def answers_of_the_engine(lines: Sequence[bytes], rules: Sequence[Rule]) -> list[Answer]:
-    """What becomes of each line, if every run is settled before the next line arrives."""
+    """The outcome of each line, if every run is settled before the next line arrives."""
     planner = Planner(Ruleset(rules, name="lake"), 1 << 24, lambda: 0, remembers=False)
     records: dict[bytes, Record] = {}
     found = []

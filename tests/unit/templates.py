@@ -28,7 +28,7 @@ def read_terraform(text: str) -> dict[str, Any]:
 
 
 def lint(text: str) -> list[str]:
-    """What cfn-lint finds in a template."""
+    """The findings of cfn-lint in a template."""
     from cfnlint.api import lint
     from cfnlint.config import ManualArgs
 

@@ -21,7 +21,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[Outcome]:
-    """What becomes of so many events in one batch."""
+    """The outcomes of so many events in one batch."""
     with Consumer("memory:", rules=RULE, handler=handler, **named) as consumer:
         return asyncio.run(consumer.process_async([call(number) for number in range(count)]))
 
@@ -149,7 +149,7 @@ def test_an_async_handler_that_was_cancelled_has_made_no_attempt() -> None:
 
 
 class Ended(BaseException):
-    """What a library may raise to end its thread."""
+    """An exception that a library may raise to end its thread."""
 
 
 ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Ended]

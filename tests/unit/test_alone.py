@@ -291,7 +291,7 @@ def entering(here: SharedProcess, who: str, *, alone: bool = False, nested: bool
 
 
 def _entered(entering: Any) -> bool | None:
-    """What it was answered, None if it must wait."""
+    """The answer to the batch, None if it must wait."""
     try:
         next(entering)
     except StopIteration as stop:
@@ -319,7 +319,7 @@ def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.Monke
 def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes again when its lease has ended, and is then known as what it is."""
+    """The event comes again when its lease has ended, and is then known to end its process."""
     monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
     store, clock = MemoryStore(), [1_000_000]
     ran: list[str] = []

@@ -1,4 +1,4 @@
-"""What a Lambda does with the time it has: how much it takes on, and how long its leases last."""
+"""The time of a Lambda: how many events it claims, and how long its leases last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else invokes a function: decoded where it carries events, and refused where it does not."""
+"""Other services that invoke a function: their events are decoded, and other payloads refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `eventonce check` finds: in a file that can be read and cannot work, and in its keys."""
+"""The findings of `eventonce check`: in a file that can be read and cannot work, and in its
+keys."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def cloudevent(number: int, data: Any, media: str | None) -> CloudEvent:
 
 
 def meant(data: str | None) -> Any:
-    """What the SDK sends as JSON; it takes any text for that."""
+    """The data that the SDK sends as JSON; it takes any text for that."""
     try:
         return None if data is None else json.loads(data)
     except ValueError:

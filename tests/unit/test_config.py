@@ -1,4 +1,4 @@
-"""What `eventonce.toml` says outside its rules."""
+"""The settings of `eventonce.toml` outside its rules."""
 
 from __future__ import annotations
 

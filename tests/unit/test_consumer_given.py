@@ -1,4 +1,4 @@
-"""What a consumer is given is looked at when it is given, not when the first event comes."""
+"""The arguments of a consumer are checked when it is made, not when the first event comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `eventonce explain` says of one event, and of two."""
+"""The output of `eventonce explain` for one event, and for two."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ORGS = ("1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-0000000
 
 
 def rows(told: str) -> dict[str, list[str]]:
-    """What differs, by its name, with what each event has."""
+    """The fields that differ, by name, with the value of each event."""
     lines = [line.split("  ") for line in told.partition("\n\n")[0].splitlines()[2:]]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return {name: values for name, *values in cells}

@@ -34,7 +34,7 @@ PLACES = [
 
 
 def walked(event: Event, paths: tuple[str, ...]) -> list[Any]:
-    """What stands at these paths in the whole event."""
+    """The values at these paths in the whole event."""
     tree = Tree(event)
     return [tree.value(path.root, path.steps) for path in map(parse_path, paths)]
 

@@ -19,7 +19,7 @@ Detail = dict[str, Any]
 
 
 def learned(details: Iterator[tuple[int, Detail]]) -> Learned:
-    """What is learned from events that arrive at these instants, each under its own id."""
+    """The fields learned from events that arrive at these instants, each under its own id."""
     return learn(
         [
             Sample(

@@ -38,7 +38,7 @@ def run(run: Run) -> Run:
 
 
 def statuses(result: Result) -> dict[str, int]:
-    """What the summary of `--json` counts."""
+    """The counts in the summary of `--json`."""
     counted: dict[str, int] = json.loads(result.err.splitlines()[-1])["statuses"]
     return counted
 

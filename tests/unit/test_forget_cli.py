@@ -334,7 +334,7 @@ def test_a_dead_letter_of_a_rule_that_redacts_the_id_is_found_by_the_history(run
 
 
 def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run: Run) -> None:
-    """It may be of this conversation, redacted, or of none."""
+    """The dead letter may be of this conversation, redacted, or of none."""
     rule = '[[rule]]\nname = "call"\nsubject = ["detail.agent"]\norder = "detail.call"\n'
     Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:

@@ -154,8 +154,8 @@ def test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate(
 
 
 def test_a_copy_that_was_answered_just_before_the_run_of_its_process_ended_asks_again() -> None:
-    """It asked before that run was granted and was answered after: no look before or after its call
-    sees the run."""
+    """The copy asked before that run was granted and was answered after: no look before or after
+    its call sees the run."""
     go, answered = threading.Event(), threading.Event()
 
     class Late(Recording):

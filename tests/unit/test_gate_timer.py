@@ -66,7 +66,8 @@ def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits(
 
 
 def test_one_who_waits_for_the_next_run_of_a_key_is_woken_by_its_end() -> None:
-    """That run begins, and he comes, while those who waited for the last one are woken."""
+    """The next run begins, and a batch waits for it, while those that waited for the last run are
+    woken."""
     gate, woken = Gate(MemoryStore()), list[str]()
     first, following = (Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in (1, 2))
 

@@ -16,7 +16,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 class Crm:
-    """What a handler writes to: it honours idempotency keys, or does not."""
+    """The system that a handler writes to: it honours idempotency keys, or does not."""
 
     def __init__(self, *, honours: bool) -> None:
         self.honours = honours

@@ -413,7 +413,7 @@ ARGUMENTS = {
     "aws_vpc_endpoint": "vpc_endpoint_type service_name vpc_id subnet_ids security_group_ids "
     "private_dns_enabled route_table_ids",
 }
-"""What the provider's own pages list. There is no Terraform here to ask."""
+"""The arguments that the provider's own pages list. There is no Terraform here to ask."""
 
 EVERYWHERE = {"count", "depends_on", "dynamic", "for_each", "lifecycle"}
 

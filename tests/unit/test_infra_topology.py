@@ -1,4 +1,4 @@
-"""What the resources are called, which events they are for, and what the options say of it."""
+"""The names of the resources, the events they are for, and the options about both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `eventonce init` writes: right as it stands, and right with every example taken in."""
+"""The file of `eventonce init`: right as it stands, and right with every example uncommented."""
 
 from __future__ import annotations
 

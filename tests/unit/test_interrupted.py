@@ -122,7 +122,7 @@ async def rejects_the_second_later(job: Job) -> None:
 
 
 def afterwards(store: MemoryStore) -> list[str]:
-    """What becomes of both events when they are brought again."""
+    """The outcomes of both events when they are brought again."""
     with Consumer(store, rules=RULE, handler=lambda _: None) as again:
         return [outcome.status for outcome in again.process([call(1), call(2)])]
 

@@ -173,7 +173,7 @@ def test_a_long_one_that_nobody_reads_is_passed_over() -> None:
     "begin", [b'{"broken"\n', b"{\n", b'{"a": "x\n', b"no event\n", b'{"a":1}}\n']
 )
 def test_a_broken_first_line_holds_up_no_pipe(begin: bytes) -> None:
-    """What comes behind it is there before the pipe ends."""
+    """The line after it is read before the pipe ends."""
 
     def endless() -> Iterator[bytes]:
         yield begin + b'{"a":2}\n'

@@ -42,7 +42,7 @@ part_lists = st.recursive(
 
 
 def exactly(value: Any) -> Any:
-    """What the list is, told so that equal means equal in value and in kind."""
+    """The list, written so that equal means equal in value and in type."""
     if isinstance(value, list):
         return ("list", *map(exactly, value))
     if isinstance(value, float) and value.is_integer():
@@ -312,7 +312,7 @@ def test_a_number_python_cannot_hold_is_kept_as_it_was_written(text: str) -> Non
 
 
 def test_golden_keys_of_format_1() -> None:
-    """They stand in people's stores: a change here forgets everything they remember."""
+    """These keys stand in people's stores: a change here forgets everything they remember."""
     plain = key({"a": "x", "b": 7})
     secret = key({"a": "x", "b": 7}, secrets=[SECRET])
     assert [plain.hex(), secret.hex(), timed(TIME).hex()] == GOLDEN

@@ -130,7 +130,7 @@ def test_a_store_that_is_away_is_away_for_all_who_asked() -> None:
 
 
 class Interrupt(BaseException):
-    """What a signal's handler raises."""
+    """The exception of a signal's handler."""
 
 
 def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:

@@ -286,7 +286,7 @@ nothing = {}
 
 
 def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> None:
-    """Those of another store it would run without knowing what took effect there."""
+    """Dead letters of another store would run although their effect there is not known."""
     Path("owned.py").write_text(OWN)
     rule = Rule(name="call", key=["detail.call"])
     with Consumer("sqlite:///own.db", name="crm", rules=rule, handler=reject) as consumer:

@@ -54,7 +54,7 @@ def played(
     error: Exception | None,
     rule: Rule = RULE,
 ) -> tuple[Story, list[object]]:
-    """What happened, and what became of an event and of its copy."""
+    """The steps, and the outcomes of an event and of its copy."""
     story: Story = []
 
     def handler(job: Job) -> str:

@@ -70,7 +70,7 @@ OPENERS: dict[str, Callable[[str], object]] = {
 
 
 def said(error: BaseException | None) -> Iterator[str]:
-    """What a traceback would print of it."""
+    """The text that a traceback would print of it."""
     while error is not None:
         yield f"{error} {error!r}"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,6 +1,5 @@
-"""What proves that an event is a copy: an empty part never does, a hole leaves the transport id or
-nothing, and `explain` says which it is.
-"""
+"""Proofs that an event is a copy: an empty part is none, a missing part leaves the transport id or
+nothing, and `explain` says which it is."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def ruleset(**fields: Any) -> Ruleset:
 
 
 def statuses(rules: Any, events: list[Any]) -> list[str]:
-    """What becomes of these events, one after the other, and all in one call."""
+    """The outcomes of these events, one after the other, and all in one call."""
     clock = ManualClock()
 
     def consumer() -> Consumer:

@@ -325,7 +325,7 @@ def text_of(root: str, place: tuple[str, ...]) -> str:
 
 
 def on_bus(form: Callable[[str], Any], event: Any) -> Any:
-    """What a Custom Event Bus brings."""
+    """The message of a Custom Event Bus."""
     said = {"aws:EventId": "e", "aws:Source": "s", "aws:DetailType": "t"}
     return json.dumps({"SystemMetadata": said, "Data": form(json.dumps(event))})
 

@@ -1,4 +1,4 @@
-"""What an archive replay does: what is missing runs, what is forgotten becomes a letter."""
+"""An archive replay: a missing event runs, a forgotten one becomes a dead letter."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Shared(MemoryStore):
         super().__init__()
         self.asked: list[int] = []
         self.dropped: list[int] = []
-        """What the next sweeps answer; StoreUnavailable after these."""
+        """The answers of the next sweeps; StoreUnavailable after these."""
 
     def sweep(self, limit: int = 0, now: int | None = None) -> int:
         self.asked.append(limit)

@@ -1,4 +1,4 @@
-"""What other threads settle while a batch is under way: nothing is called done that was refused,
+"""Settlements by other threads while a batch is under way: nothing is called done that was refused,
 completed without its effect, or lost."""
 
 from __future__ import annotations

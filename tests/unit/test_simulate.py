@@ -129,7 +129,7 @@ def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
 def test_a_file_that_exists_is_not_overwritten_unasked(
     option: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """It may be a capture of real traffic."""
+    """The file may be a capture of real traffic."""
     run, mine = runner(capfdbinary), tmp_path / "capture.jsonl"
     mine.write_text("mine")
     refused = run("simulate", "--events", "10", option, mine)

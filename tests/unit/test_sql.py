@@ -41,7 +41,7 @@ def answers_of_duckdb(file: Path, rules: Sequence[Rule]) -> list[Answer]:
 
 
 def compared(file: Path, lines: Sequence[bytes], rules: Sequence[Rule]) -> list[Answer]:
-    """What SQL answers, which is what the engine answers."""
+    """The answers of SQL, which are those of the engine."""
     file.write_bytes(b"\n".join(lines) + b"\n")
     ours, theirs = answers_of_the_engine(lines, rules), answers_of_duckdb(file, rules)
     assert not [(lines[number], *rest) for number, *rest in differences(ours, theirs)]

@@ -1,4 +1,4 @@
-"""What the statuses promise to transports, senders and people."""
+"""The promises of the statuses to transports, senders and people."""
 
 from __future__ import annotations
 

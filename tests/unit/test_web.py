@@ -28,13 +28,13 @@ def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is away here stays away: nothing comes of waiting for it."""
+    """Settle without pauses: a store that is away here stays away."""
     monkeypatch.setattr("eventonce.runtime.runtime.SETTLE_PAUSES", (0.0,))
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there is asked for as long as it takes."""
+    """Wait for the store: on a busy machine its answer may take long."""
     monkeypatch.setattr(health, "STORE_WAIT", 60.0)
 
 

@@ -1,4 +1,5 @@
-"""What the receiver lets in: by requests, by bytes, and one after the other where it is full."""
+"""The requests that the receiver admits: by number, by bytes, and one after the other where it is
+full."""
 
 from __future__ import annotations
 

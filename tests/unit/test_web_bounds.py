@@ -44,7 +44,7 @@ def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_
 
 
 class Sent:
-    """What an app sends, as a server would take it."""
+    """The messages of an app, as a server would take them."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []

@@ -76,7 +76,7 @@ def test_plain_text_is_read_only_with_the_header_that_no_page_can_send() -> None
 
 
 def test_sns_is_told_503_where_others_are_told_429(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes any 4xx for a delivery, and would forget what another run still holds."""
+    """SNS takes any 4xx for a delivery, and would forget an event that another run still holds."""
     # A copy waits so long for the run of the same event in this process.
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 0.01)
     entered, leave = threading.Event(), threading.Event()

@@ -1,4 +1,5 @@
-"""What windows would drop, estimated without labels, against the truth of simulated traffic."""
+"""The events that windows would drop, estimated without labels, against the truth of simulated
+traffic."""
 
 from __future__ import annotations
 

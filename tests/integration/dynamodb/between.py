@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 
 Forward = Callable[[bytes], Reply]
 Trick = Callable[[str, bytes, Forward], Reply | None]
-"""What to do with a request: its operation, its body, and the way on. None hangs up."""
+"""The treatment of a request: its operation, its body, and the way on. None hangs up."""
 
 
 class Between:

@@ -28,7 +28,7 @@ def test_a_table_in_place_of_a_client_is_refused(resource: Any) -> None:
 
 
 def test_the_client_of_a_resource_is_refused(resource: Any) -> None:
-    """It turns what it is given into something else, which an emulator may even store."""
+    """This client changes the values of a request, and an emulator may even store them."""
     with pytest.raises(ConfigError, match=r"the client of a boto3\.resource"):
         DynamoDBStore(resource.meta.client, "calls")
 

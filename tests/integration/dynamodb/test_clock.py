@@ -85,7 +85,7 @@ def test_a_clock_that_is_set_back_in_the_middle_shortens_no_lease(
 
 
 def test_the_service_may_be_the_one_whose_time_differs(handle: Handle, between: Between) -> None:
-    """What counts is that all workers go by the same time."""
+    """All workers must go by the same time."""
     with between.spoiling(dated(-7 * 60)):
         first, second = handle(0), handle(-7 * MINUTE)
         claim = fact()

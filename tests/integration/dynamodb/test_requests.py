@@ -1,4 +1,4 @@
-"""What it costs: how many requests after each other, and which."""
+"""The cost of a call: how many requests after each other, and which."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EVENT = {
 
 
 def _old_script_saw(client: Any, table: str, event: dict[str, Any], seconds: float) -> str:
-    """What the tutorial's script writes: the hash of the detail, and when it expires."""
+    """The item of the tutorial's script: the hash of the detail, and when it expires."""
     text = json.dumps(event["detail"], sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
     client.put_item(

@@ -25,7 +25,7 @@ def endpoint(on_ministack: str) -> str:
 
 
 class NextLayout(Layout, frozen=True):
-    """What a next release might do: write one attribute more, which changes with the record."""
+    """A possible next release: it writes one attribute more, which changes with the record."""
 
     def values(self, record: Record) -> Item:
         return {**super().values(record), "colour": {"N": str(record.token % 7)}}

@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 @contextmanager
 def asking(*others: Any) -> Iterator[set[Asked]]:
-    """What is asked for until the block is left, by all threads; not by these clients."""
+    """The requests of all threads until the block is left, without those of these clients."""
     found: set[Asked] = set()
     call = BaseClient._make_api_call
 

@@ -198,7 +198,7 @@ def _is_empty(sqs: Any, url: str) -> bool:
 
 
 class Context:
-    """What Lambda hands over beside the event."""
+    """The context that Lambda gives beside the event."""
 
     aws_request_id = "r"
 

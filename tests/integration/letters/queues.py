@@ -41,7 +41,7 @@ class Made(NamedTuple):
         self.client.create_queue(QueueName=self.name, Attributes=attributes)
 
     def visible(self) -> list[dict[str, Any]]:
-        """What anybody could receive now; given back at once."""
+        """The messages that anybody could receive now; they are given back at once."""
         queue, found = Queue.from_uri(self.uri), {}
         while some := queue.receive(wait=0, visibility=600):
             found.update({message["MessageId"]: message for message in some})

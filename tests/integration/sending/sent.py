@@ -1,4 +1,4 @@
-"""What `eventonce send` is given, and what it says."""
+"""The arguments and the output of `eventonce send`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Site:
         (self.folder / "go").touch()
 
     def notes(self, beginning: str = "") -> list[str]:
-        """What the sinks noted, in order."""
+        """The notes of the sinks, in order."""
         file = self.folder / "notes"
         lines = file.read_text().splitlines() if file.exists() else []
         return [line for line in lines if line.startswith(beginning)]
@@ -172,7 +172,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def health(port: int, what: str) -> tuple[int, dict[str, Any]]:
-    """What a worker's health endpoint answers."""
+    """The answer of a worker's health endpoint."""
     url = f"http://127.0.0.1:{port}/health/{what}"
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:

@@ -60,7 +60,7 @@ def deadly(job: Job) -> None:
 
 
 def failing(job: Job) -> None:
-    """Those that are called so fail at first."""
+    """Fail for two attempts, if the event is called `bad…`."""
     number = str(job.event.detail["n"])
     if number.startswith("bad"):
         note(f"failed {number}")
@@ -70,7 +70,7 @@ def failing(job: Job) -> None:
 
 
 def hopeless(job: Job) -> None:
-    """Those that are called so fail always."""
+    """Fail always, if the event is called `bad…`."""
     if str(job.event.detail["n"]).startswith("bad"):
         raise ValueError("told so")
     note(f"ran {job.event.detail['n']}")
