@@ -1,4 +1,4 @@
-"""Letters: as messages of queues, in letterboxes, and after a redrive that failed."""
+"""Dead letters: as messages of queues, in sinks, and after a redrive that failed."""
 
 from __future__ import annotations
 
@@ -278,41 +278,41 @@ def test_a_record_that_only_names_an_event_is_known_as_such() -> None:
     assert is_whole(mentioned)
 
 
-class Box:
-    """A letterbox of one's own."""
+class Sink:
+    """A `LetterSink` of one's own."""
 
-    def __init__(self, trouble: EventonceError | None = None) -> None:
-        self.trouble = trouble
+    def __init__(self, error: EventonceError | None = None) -> None:
+        self.error = error
         self.letters: list[Letter] = []
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         self.letters += letters
 
     def close(self) -> None: ...
 
 
 def test_letters_go_where_the_consumer_is_told() -> None:
-    box = Box()
-    with Consumer("memory:", rules=CALL, handler=reject, letters=box) as consumer:
+    sink = Sink()
+    with Consumer("memory:", rules=CALL, handler=reject, letters=sink) as consumer:
         assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
         assert list(consumer.letters()) == []
-    assert [letter.status for letter in box.letters] == ["invalid", "dead"]
+    assert [letter.status for letter in sink.letters] == ["invalid", "dead"]
 
 
 @pytest.mark.parametrize(
-    "trouble", [SourceUnavailable(), StoreUnavailable(), ConfigError("no right to send")]
+    "error", [SourceUnavailable(), StoreUnavailable(), ConfigError("no right to send")]
 )
-def test_what_a_letterbox_does_not_take_is_not_acknowledged(trouble: EventonceError) -> None:
-    box = Box(trouble)
-    with Consumer("memory:", rules=CALL, handler=reject, letters=box) as consumer:
+def test_an_event_whose_dead_letter_is_refused_is_not_acknowledged(error: EventonceError) -> None:
+    sink = Sink(error)
+    with Consumer("memory:", rules=CALL, handler=reject, letters=sink) as consumer:
         outcomes = consumer.process([call(1), b"no event"])
         assert statuses(outcomes) == ["failed", "failed"]
         assert not any(outcome.ack for outcome in outcomes)
-        box.trouble = None
+        sink.error = None
         assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
-    assert len(box.letters) == 2
+    assert len(sink.letters) == 2
 
 
 class Refusing:
@@ -339,13 +339,13 @@ def test_a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store(
 ) -> None:
     store = MemoryStore()
     client = Refusing(code, fault=fault)
-    box = QueueLetterSink("https://sqs.eu-central-1.amazonaws.com/1/letters", store, client=client)
+    sink = QueueLetterSink("https://sqs.eu-central-1.amazonaws.com/1/letters", store, client=client)
     letters = [DEAD, msgspec.structs.replace(DEAD, id="ab-2")]
     if kept:
-        box.put_letters(letters)
+        sink.put_letters(letters)
     else:
         with pytest.raises(SourceUnavailable, match=code):
-            box.put_letters(letters)
+            sink.put_letters(letters)
     found = [letter.reason for letter in store.letters()]
     assert [code in reason and "kept in the store" in reason for reason in found] == [True] * kept
 

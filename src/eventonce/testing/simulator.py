@@ -143,7 +143,7 @@ class Simulation:
             _event("state", 99, agent="agent-0", version=2, status="T", at=CLOCK_START + 950)
         )
 
-    def trouble(self, chance: float) -> bool:
+    def goes_wrong(self, chance: float) -> bool:
         """Return whether a fault happens now; never in the calm steps."""
         return not self._calm and self._random.random() < chance
 
@@ -184,11 +184,11 @@ class Simulation:
         roll = self._random.random()
         if roll < 0.25 or not self._workers:
             self._start_worker()
-        elif self.trouble(0.04):
+        elif self.goes_wrong(0.04):
             self._crash(self._random.choice(self._workers))
-        elif self.trouble(0.03):
+        elif self.goes_wrong(0.03):
             self._advance(self._random.choice((RULE_LEASE // 2, RULE_LEASE + 1, 4 * RULE_LEASE)))
-        elif self.trouble(0.02):
+        elif self.goes_wrong(0.02):
             self._advance(-self._random.choice((1, 500, 120_000)))
         elif roll < 0.4:
             self._renew(self._random.choice(self._workers))
@@ -254,14 +254,14 @@ class Simulation:
                     # Each worker is a separate process, and runs one batch at a time.
                     answer = request.alone
                 case Wait():
-                    answer = self.trouble(0.3)
+                    answer = self.goes_wrong(0.3)
             yield
 
     def _asked(
         self, worker: Worker, claims: Sequence[Claim]
     ) -> Generator[None, None, list[Verdict]]:
         answer = self.store.claim(claims)
-        if self.trouble(0.05):
+        if self.goes_wrong(0.05):
             self.note(worker, "reply to claim lost, claimed again")
             yield
             answer = self.store.claim(claims)
@@ -273,11 +273,11 @@ class Simulation:
     ) -> Generator[None, None, list[SettleResult]]:
         answer = self.store.settle(settlements)
         self.settled(settlements, answer)
-        if self.trouble(0.05):
+        if self.goes_wrong(0.05):
             self.note(worker, "reply to settle lost, settled again")
             yield
             answer = self.store.settle(settlements)
-        if self.trouble(0.03):
+        if self.goes_wrong(0.03):
             self.note(worker, "reply to settle lost for good")
             raise StoreUnavailable("simulated")
         return cast("list[SettleResult]", answer)
@@ -286,13 +286,13 @@ class Simulation:
         worker.runs = runs
         for run in runs:
             yield
-            if self.trouble(0.1):
+            if self.goes_wrong(0.1):
                 finish(run, error=ValueError("simulated"))
                 continue
             self.sink.take(run.start())
             yield
             finish(run, "ran")
-            if self.trouble(0.2):
+            if self.goes_wrong(0.2):
                 # The gate's timer settles this run while the others still run.
                 (run.kept,) = yield from self._settled_early(worker, run)
         worker.runs = ()
@@ -315,7 +315,7 @@ class Simulation:
 
     def _answered(self, worker: Worker, event: bytes, outcome: Outcome) -> None:
         self.note(worker, f"{_name(event)} {outcome.status}: {outcome.reason}")
-        if not outcome.ack or self.trouble(0.1):
+        if not outcome.ack or self.goes_wrong(0.1):
             # Not acknowledged, or the acknowledgement was lost: the event comes again.
             later = max(outcome.retry_at or 0, self.clock.now) + self._random.randrange(1_000)
             self._queue.append((later, event))

@@ -1,4 +1,4 @@
-"""PostgreSQL in trouble: each failure is told apart, says what to do, and shows no secret."""
+"""Errors of PostgreSQL: each says what is wrong and what to do, and shows no secret."""
 
 from __future__ import annotations
 
