@@ -34,3 +34,14 @@ def test_a_table_stands_in_its_file(name: str, file: str) -> None:
 
 def test_links_lead_somewhere() -> None:
     assert broken_links(PAGE) == []
+
+
+def test_no_docstring_begins_with_a_word_that_the_page_forbids() -> None:
+    (line,) = re.findall(r"A docstring begins with the noun .*? never with (.*?)\. ", TEXT)
+    words = "|".join(re.findall(r"[A-Z][a-z]+", line))
+    forbidden = re.compile(rf'^\s*"""({words}) .*', re.MULTILINE)
+    folders = ("src", "tests", "examples", "benchmarks", "pictures")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    found = {str(file): forbidden.search(file.read_text("utf-8")) for file in files}
+    assert len(files) > 500
+    assert {name for name, match in found.items() if match} == set()
