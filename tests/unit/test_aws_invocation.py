@@ -15,7 +15,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import NotSettled, lambda_handler
-from eventonce.aws.invocation import Invocation, Pace
+from eventonce.aws.invocation import Invocation, RecentTime
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Settlement, SettleResult, Verdict
 from tests.helpers import PATIENCE
@@ -114,7 +114,7 @@ def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_what_has_not_begun_when_the_time_is_up_is_handed_back(
     store: Noting, skip: Callable[[float], None]
 ) -> None:
-    """A warm environment claims a batch by a pace that does not hold for this one."""
+    """A warm environment claims a batch by recent times that do not hold for this one."""
     ran: list[str] = []
 
     def handle(job: Job) -> None:
@@ -143,7 +143,7 @@ def test_however_short_the_time_an_invocation_tries_something(crm: Crm, left: in
 
 
 def test_a_short_invocation_keeps_back_only_a_part_of_its_time(crm: Crm) -> None:
-    clock = Invocation(Context(60_000), 600.0, Pace())
+    clock = Invocation(Context(60_000), 600.0, RecentTime())
     clock.process(crm.consumer, [event("a")])
     assert clock.room(crm.consumer)
 

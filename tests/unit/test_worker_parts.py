@@ -32,27 +32,27 @@ def test_no_more_is_received_than_there_are_slots_while_nothing_is_known() -> No
 
 def test_quick_events_are_received_ahead_and_slow_ones_are_not() -> None:
     inflight = _inflight()
-    inflight.learn(0.01)
+    inflight.note_time(0.01)
     assert inflight.reserve(100, 0) == 44
     inflight = _inflight()
-    inflight.learn(20.0)
+    inflight.note_time(20.0)
     assert inflight.reserve(100, 0) == 4
 
 
 def test_one_slow_event_makes_careful_for_a_while() -> None:
     inflight = _inflight()
-    inflight.learn(20.0)
-    inflight.learn(0.001)
+    inflight.note_time(20.0)
+    inflight.note_time(0.001)
     inflight.forgo(promised := inflight.reserve(100, 0))
     assert promised == 4
     for _ in range(40):
-        inflight.learn(0.001)
+        inflight.note_time(0.001)
     assert inflight.reserve(100, 0) > 40
 
 
 def test_async_handlers_run_side_by_side_so_their_number_is_the_bound() -> None:
     inflight = _inflight(asynchronous=True)
-    inflight.learn(0.001)
+    inflight.note_time(0.001)
     assert inflight.reserve(100, 0) == 4
 
 
@@ -95,7 +95,7 @@ def test_a_closed_buffer_gives_back_those_whose_turn_has_not_come() -> None:
     assert inflight.drained(0) == [received[2]]
 
 
-def test_what_is_leaving_is_not_held_any_longer() -> None:
+def test_the_visibility_of_a_processed_event_is_not_renewed() -> None:
     inflight = _inflight()
     received = _received("", "")
     inflight.put(inflight.reserve(10, 0), received)

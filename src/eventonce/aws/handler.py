@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.arguments import check_count, check_flag, check_function, check_seconds
-from eventonce.aws.invocation import SETTLE_MARGIN, Invocation, Pace, report
+from eventonce.aws.invocation import SETTLE_MARGIN, Invocation, RecentTime, report
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sqs_batch import (
     NO_TIME,
@@ -119,7 +119,7 @@ def lambda_handler(
             check_flag(f"lambda_handler: {name}", asked)
     if admits is not None:
         check_function("lambda_handler: admits", admits)
-    pace, visibility = Pace(), Visibility()
+    recent, visibility = RecentTime(), Visibility()
 
     def to_tap(arrived: Sequence[Arrived]) -> None:
         to_log(lambda one: arrival(one, consumer.rules), arrived)
@@ -143,7 +143,7 @@ def lambda_handler(
             consumer.runtime.flush()
 
     def answer(event: Any, context: Any) -> Any:
-        invocation = Invocation(context, margin, pace)
+        invocation = Invocation(context, margin, recent)
         records = sqs_records(event)
         if records is not None:
             if tapped is not None:

@@ -36,14 +36,14 @@ MOST_REASONS: Final = 5
 """The most reasons of copies in one line: each version of a state has its own reason."""
 
 
-class Pace:
+class RecentTime:
     """The time that an event took lately; it stays from one invocation of a process to the next."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         """Seconds of one event, or of all concurrent async events; 0 while nothing is known."""
 
-    def learn(self, seconds: float) -> None:
+    def note(self, seconds: float) -> None:
         """Adopt a longer time at once, and a shorter time gradually."""
         self.seconds = max(seconds, self.seconds / 2)
 
@@ -51,10 +51,10 @@ class Pace:
 class Invocation:
     """The time until Lambda ends the process, and how many events may be claimed meanwhile."""
 
-    def __init__(self, context: Any, margin: float, pace: Pace) -> None:
+    def __init__(self, context: Any, margin: float, recent: RecentTime) -> None:
         self._remaining = getattr(context, "get_remaining_time_in_millis", None)
         self._end = inf
-        self._pace = pace
+        self._recent = recent
         self._next = 1
         self._begun = False
         left = None if self._remaining is None else self._remaining()
@@ -83,7 +83,7 @@ class Invocation:
             return MOST_CLAIMED
         if left <= 0:
             return least
-        need = TIME_FACTOR * self._pace.seconds
+        need = TIME_FACTOR * self._recent.seconds
         if not need:
             # Nothing is known yet: one event first, and more as long as all are copies.
             return self._next
@@ -116,7 +116,7 @@ class Invocation:
         took = time.monotonic() - started
         ran = sum(one.status in RAN and one.reason != TOO_LATE for one in outcomes)
         if ran:
-            self._pace.learn(took if consumer.asynchronous else took / ran)
+            self._recent.note(took if consumer.asynchronous else took / ran)
         else:
             self._next = min(MOST_CLAIMED, 2 * self._next)
         if not any(getattr(one, "in_our_log", False) for one in consumer.observers):

@@ -41,7 +41,7 @@ class Fetcher:
             # In this order: a postponed event is at the source again before it leaves the buffer.
             if self._inflight.empty and self._source.ended:
                 self._threads.release()
-                self._threads.tell(SOURCE_ENDED)
+                self._threads.end(SOURCE_ENDED)
                 return
             self._receive()
 

@@ -22,8 +22,8 @@ RECEIVED_AHEAD: Final = 20
 """Events received ahead for each receiver, when handlers are quick: two requests of ten, which
 arrive while the ten events before them are processed."""
 
-MOST_LEAVING: Final = 200
-"""Events that may wait for their acknowledgement before no more are received."""
+MOST_UNACKNOWLEDGED: Final = 200
+"""Processed events that may wait for their acknowledgement before no more are received."""
 
 SLOWEST_DECAY: Final = 0.8
 """The factor for the slowest time after each quicker event: after one slow event the worker
@@ -41,7 +41,7 @@ class Inflight:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._held: dict[int, tuple[Delivery, Groups[Delivery]]] = {}
-        self._leaving: set[int] = set()
+        self._processed: set[int] = set()
         self._reserved = 0
         self._closed = False
 
@@ -60,7 +60,7 @@ class Inflight:
         with self._lock:
             return not self._held and not self._reserved
 
-    def learn(self, seconds: float) -> None:
+    def note_time(self, seconds: float) -> None:
         """Note the time that a handler took."""
         self._slowest = max(seconds, (self._slowest or 0.0) * SLOWEST_DECAY)
 
@@ -97,7 +97,7 @@ class Inflight:
         with self._lock:
             groups = self._held[id(one)][1]
             groups.settled(one)
-            self._leaving.add(id(one))
+            self._processed.add(id(one))
             self._room.notify()
             return [] if self._closed else groups.take(1)
 
@@ -106,7 +106,7 @@ class Inflight:
         which must not overtake it."""
         with self._lock:
             behind = self._behind(one)
-            self._leaving.update(map(id, [one, *behind]))
+            self._processed.update(map(id, [one, *behind]))
             self._room.notify()
             return [one, *behind]
 
@@ -115,7 +115,7 @@ class Inflight:
         with self._lock:
             for one in deliveries:
                 self._held.pop(id(one), None)
-                self._leaving.discard(id(one))
+                self._processed.discard(id(one))
             self._room.notify_all()
 
     def received_before(self, before: float) -> list[Delivery]:
@@ -125,7 +125,7 @@ class Inflight:
             return [
                 one
                 for number, (one, _) in self._held.items()
-                if one.held < before and number not in self._leaving
+                if one.held < before and number not in self._processed
             ]
 
     def close(self) -> list[Delivery]:
@@ -138,9 +138,9 @@ class Inflight:
                 one
                 for some in groups.values()
                 for one in some.waiting()
-                if id(one) not in self._leaving
+                if id(one) not in self._processed
             ]
-            self._leaving.update(map(id, waiting))
+            self._processed.update(map(id, waiting))
             return waiting
 
     def drained(self, within: float) -> list[Delivery]:
@@ -151,7 +151,7 @@ class Inflight:
             while (self._held or self._reserved) and (left := end - time.monotonic()) > 0:
                 # In short steps, because this thread must also run the handler of a second signal.
                 self._room.wait(min(left, MAIN_SLEEP))
-            return [self._held[number][0] for number in self._held.keys() - self._leaving]
+            return [self._held[number][0] for number in self._held.keys() - self._processed]
 
     def _behind(self, one: Delivery) -> list[Delivery]:
         if not one.group:
@@ -160,9 +160,9 @@ class Inflight:
         return [other for other in groups.waiting() if other.group == one.group]
 
     def _free(self) -> int:
-        if len(self._leaving) > MOST_LEAVING:
+        if len(self._processed) > MOST_UNACKNOWLEDGED:
             return 0
-        return self._limit() - (len(self._held) - len(self._leaving)) - self._reserved
+        return self._limit() - (len(self._held) - len(self._processed)) - self._reserved
 
     def _limit(self) -> int:
         """Return the number of events that may be in work, or begin soon."""

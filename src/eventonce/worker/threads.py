@@ -1,4 +1,4 @@
-"""The threads of a worker: if one of them dies, the main thread learns of it."""
+"""The threads of a worker, and the reason for which the main thread must end it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ CHECK_INTERVAL: Final = 1.0
 
 
 class Died(NamedTuple):
-    """The news that a thread has ended before it should."""
+    """A thread has ended before it should."""
 
     name: str
     error: BaseException
 
 
 class Asked(NamedTuple):
-    """The news that the worker must end: by a signal, or because the source has no more events."""
+    """The worker must end: by a signal, or because the source has no more events."""
 
     why: str
 
 
-News = Died | Asked
+EndReason = Died | Asked
 
 SOURCE_ENDED: Final = Asked("the source has ended")
 
@@ -35,12 +35,12 @@ Python runs the signal handler in the main thread, and does not wake the main th
 
 
 class Threads:
-    """The threads, and the news that the main thread waits for."""
+    """The threads, and the reasons to end that the main thread waits for."""
 
     def __init__(self) -> None:
         # Not an Event: a signal handler may interrupt the thread that waits while it holds the
         # event's lock. `SimpleQueue.put` is safe in a signal handler.
-        self._news: SimpleQueue[News] = SimpleQueue()
+        self._reasons: SimpleQueue[EndReason] = SimpleQueue()
         self._stopping = threading.Event()
         self._released = False
         self.broken = False
@@ -60,21 +60,21 @@ class Threads:
                 if self._released:
                     return
                 raise RuntimeError(f"{name} ended by itself")
-            except BaseException as error:  # noqa: BLE001  any end of a thread is news
+            except BaseException as error:  # noqa: BLE001  any end of a thread ends the worker
                 self.broken = True
-                self._news.put(Died(name, error))
+                self._reasons.put(Died(name, error))
 
         threading.Thread(target=watched, name=f"eventonce-{name}", daemon=True).start()
 
-    def tell(self, news: News) -> None:
-        """Wake the main thread; safe in a signal handler."""
-        self._news.put(news)
+    def end(self, reason: EndReason) -> None:
+        """Let the main thread end the worker; safe in a signal handler."""
+        self._reasons.put(reason)
 
-    def news(self) -> News:
-        """Wait for news."""
+    def wait_for_end(self) -> EndReason:
+        """Wait for the first reason to end."""
         while True:
             with suppress(Empty):
-                return self._news.get(timeout=MAIN_SLEEP)
+                return self._reasons.get(timeout=MAIN_SLEEP)
 
     def release(self) -> None:
         """Allow threads to end when they have nothing more to do."""

@@ -122,18 +122,18 @@ class Worker:
         probe(self._consumer.store, self._store, self._trial_key)
         self._start()
         log.info("receiving from %s", self._source)
-        news = self._threads.news()
-        if isinstance(news, Asked):
-            log.info("ending: %s", news.why)
+        reason = self._threads.wait_for_end()
+        if isinstance(reason, Asked):
+            log.info("ending: %s", reason.why)
             return ExitReport(self._drain(), unhandled=next(self._unhandled))
         # An error of eventonce says everything; a defect needs its traceback.
-        defect = None if isinstance(news.error, EventonceError) else news.error
-        log.error("ending: %s died: %s", news.name, news.error, exc_info=defect)
-        return ExitReport(self._drain(), news.error)
+        defect = None if isinstance(reason.error, EventonceError) else reason.error
+        log.error("ending: %s died: %s", reason.name, reason.error, exc_info=defect)
+        return ExitReport(self._drain(), reason.error)
 
     def stop(self, why: str = "asked to") -> None:
         """End after the events in work are finished; safe in a signal handler."""
-        self._threads.tell(Asked(why))
+        self._threads.end(Asked(why))
 
     def in_flight(self) -> int:
         """How many events were received and are not acknowledged yet."""
@@ -200,7 +200,7 @@ class Worker:
             (outcome,) = self._consumer.runtime.tell(batch.result(), began)
             seconds = self._delay(batch, outcome, one)
         except (ConfigError, StoreMismatch) as error:
-            self._threads.tell(Died("the store", error))
+            self._threads.end(Died("the store", error))
         except StoreError as error:
             self._store.failed(error)
         except Exception:
@@ -221,7 +221,7 @@ class Worker:
         answer of the store and the time of the handler."""
         for run in batch.running.runs:
             if run.started and outcome.status in RAN:
-                self._inflight.learn(run.took)
+                self._inflight.note_time(run.took)
         # A dead letter whose queue or sealing key is away says nothing about the store.
         if (outcome.ack or outcome.key) and not any(run.letter_away for run in batch.running.runs):
             error = outcome.error
