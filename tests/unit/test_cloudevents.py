@@ -11,7 +11,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from eventonce import Consumer, Job, Reject
-from eventonce.envelope import kept, read, read_body
+from eventonce.envelope import encode, read, read_body
 from eventonce.types import Event
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask
@@ -128,7 +128,7 @@ def test_a_redriven_event_in_binary_mode_is_the_event_it_was() -> None:
         message = to_binary(cloudevent(1, data, media), JSONFormat())
         (event,) = read_body(message.body, lowered(message))
         assert isinstance(event, Event)
-        again = read(kept(event))
+        again = read(encode(event))
         rules = Consumer("memory:").rules
         assert rules.plan(again, 1)[1].key == rules.plan(event, 1)[1].key
         assert (again.id, again.type, again.source) == (event.id, event.type, event.source)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from eventonce import presets
 from eventonce.envelope import carriers, forms
 from eventonce.envelope.jsontext import MAX_DEPTH
-from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, kept, parts, read
+from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, elements, encode, read
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Rule, Ruleset
 from eventonce.types import Event
@@ -54,7 +54,7 @@ def said(event: Event) -> tuple[str, str, str, str]:
 def each_of(payload: Any, max_bytes: int = MAX_BYTES) -> list[Event | EnvelopeError]:
     """The events of a payload in their order, each bad one as its error."""
     events: list[Event | EnvelopeError] = []
-    for part in parts(payload):
+    for part in elements(payload):
         try:
             events.append(read(part, max_bytes=max_bytes))
         except EnvelopeError as error:
@@ -528,14 +528,14 @@ def test_a_kept_event_comes_back_with_all_that_was_known(
     source: Any, headers: Mapping[str, str]
 ) -> None:
     event = read(source, headers=headers)
-    again = read(kept(event))
+    again = read(encode(event))
     assert said(again) == said(event)
     assert (again.headers, again.replay) == (event.headers, event.replay)
     assert (again.raw, again.detail) == (event.raw, event.detail)
 
 
 def test_what_the_bytes_alone_say_is_kept_as_it_came() -> None:
-    assert kept(read(raw(classic()))) == raw(classic())
+    assert encode(read(raw(classic()))) == raw(classic())
 
 
 words = st.text(st.sampled_from('ab{}[]":\\,0 é😀\u2028\ud800'), max_size=6)

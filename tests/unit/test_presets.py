@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventonce import presets
-from eventonce.envelope import parts, read, topics
+from eventonce.envelope import elements, read, topics
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Rule, Ruleset
 from eventonce.rules.claims import compiled
@@ -312,7 +312,7 @@ def test_auto_prefers_the_business_key_to_the_id_of_the_webhook_around_it() -> N
 
 @pytest.mark.parametrize("file", sorted(SHAPES.glob("*.json")), ids=lambda file: file.stem)
 def test_a_shape_that_really_arrives_has_these_parts(file: Path) -> None:
-    (part,) = parts(file.read_bytes())
+    (part,) = elements(file.read_bytes())
     found = Ruleset(presets.resolve("auto"), name="test").explain(read(part))
     values = {part.expression: part.value for part in found.parts}
     assert {"rule": found.rule, "kind": found.kind, "parts": values} == EXPECTED[file.stem]

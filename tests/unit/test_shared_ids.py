@@ -9,7 +9,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.aws import lambda_handler
-from eventonce.envelope import kept, read, read_body
+from eventonce.envelope import encode, read, read_body
 from eventonce.types import Event
 from eventonce.web import receiver
 from tests.unit.asking import JSON, ask
@@ -143,4 +143,4 @@ def test_events_without_headers_have_no_part() -> None:
 def test_what_is_kept_of_a_part_is_read_again() -> None:
     first, _ = read_body(b'[{"a":1},{"a":1}]', {"webhook-id": "m"})
     assert isinstance(first, Event)
-    assert read(kept(first)).part == first.part != ""
+    assert read(encode(first)).part == first.part != ""

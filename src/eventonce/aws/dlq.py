@@ -318,12 +318,12 @@ def _invocation(body: str, said: Mapping[str, str]) -> _Content | None:
 def _payload(payload: bytes, reason: str, attempt: int = 0) -> _Content:
     """Return the event of an invocation with its own id: the function never saw an id of a message.
     Several events of one invocation cannot be run apart."""
-    found = envelope.parts(payload)
+    found = envelope.elements(payload)
     if len(found) != 1:
         reason += f"; {len(found)} events in one invocation: invoke the function with them again"
         return _Content(reason, payload, attempt, whole=False)
     try:
-        event = envelope.kept(envelope.read(found[0], max_bytes=len(payload) * 4))
+        event = envelope.encode(envelope.read(found[0], max_bytes=len(payload) * 4))
     except EnvelopeError:
         event = payload
     return _Content(reason, event, attempt)
@@ -340,7 +340,7 @@ def _event(message: Mapping[str, Any]) -> bytes:
     body: str = message["Body"]
     carried = {"MessageId": message["MessageId"], "Body": body}
     try:
-        return envelope.kept(envelope.read(carried, max_bytes=len(body) * 4))
+        return envelope.encode(envelope.read(carried, max_bytes=len(body) * 4))
     except EnvelopeError:
         return body.encode("utf-8", "surrogatepass")
 

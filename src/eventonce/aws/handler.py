@@ -29,7 +29,7 @@ from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.redaction import arrival
 from eventonce.core.status import DEAD_LETTERS
-from eventonce.envelope import parts, read_body
+from eventonce.envelope import elements, read_body
 from eventonce.envelope.captured import Arrived, Tap
 from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
 from eventonce.errors import ConfigError, EventonceError
@@ -168,7 +168,7 @@ def lambda_handler(
             return response(
                 event, _answer_request(consumer, request, invocation, admits, tapped, context)
             )
-        incoming = parts(event)
+        incoming = elements(event)
         if tapped is not None:
             tapped([of_invocation(one, context) for one in incoming])
         return _answer_direct(consumer, incoming, invocation, attempts)

@@ -203,7 +203,7 @@ def letter_of_refusal(refusal: Refusal, consumer: str, now: int) -> Letter:
     name = blake2b(consumer.encode() + b"\0" + raw, digest_size=16).hexdigest()
     # The id is a hash of all bytes: input that differs only in a redacted value is another letter.
     event, paths = refusal.outcome.event, refusal.redact
-    kept = redaction.kept(event, paths) if paths and event is not None else raw
+    kept = redaction.encode(event, paths) if paths and event is not None else raw
     return _letter(name, kept, refusal.outcome, consumer, now)
 
 
@@ -214,7 +214,7 @@ def letter_of(run: Run, consumer: str, now: int) -> Letter:
         # Other content with the same key is another dead letter.
         name += f"-{run.claim.digest.hex()}"
     event, paths = run.plan.event, run.plan.rule.redact
-    raw = redaction.kept(event, paths) if paths else envelope.kept(event)
+    raw = redaction.encode(event, paths) if paths else envelope.encode(event)
     return _letter(name, raw, run.outcome, consumer, now, run.attempt)
 
 

@@ -92,7 +92,7 @@ class Planner:
                 outcome = unhandled(event)
                 if outcome.status in DEAD_LETTERS:
                     paths = self.rules.redacted_in(event)
-                    planned.append(Refusal(outcome, envelope.kept(event), paths))
+                    planned.append(Refusal(outcome, envelope.encode(event), paths))
                 else:
                     planned.append(Refusal(outcome, b""))
                 continue
@@ -150,7 +150,7 @@ class Planner:
 
     def _invalid(self, event: Event, error: EnvelopeError) -> Refusal:
         outcome = Outcome(event, "invalid", str(error), error.rule, error=error)
-        return Refusal(outcome, envelope.kept(event), self._redacted(event))
+        return Refusal(outcome, envelope.encode(event), self._redacted(event))
 
     def _redacted(self, event: Event | None) -> Sequence[str]:
         return () if event is None else self.rules.redacted_in(event)
@@ -168,9 +168,9 @@ def as_bytes(incoming: object) -> bytes:
     """Return the bytes that a dead letter keeps of an input of any type."""
     match incoming:
         case Event():
-            return envelope.kept(incoming)
+            return envelope.encode(incoming)
         case NoEvent():
-            return incoming.kept
+            return incoming.with_headers
         case bytes() | bytearray() | memoryview():
             return bytes(incoming)
         case str():

@@ -52,9 +52,9 @@ _encode: Final = msgspec.json.encode
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def kept(event: Event, paths: Sequence[str]) -> bytes:
+def encode(event: Event, paths: Sequence[str]) -> bytes:
     """Return the bytes of the event to store, with `[redacted]` for the values at these paths."""
-    return envelope.kept(redacted(event, paths))
+    return envelope.encode(redacted(event, paths))
 
 
 def redacted(event: Event, paths: Sequence[str]) -> Event:
@@ -157,7 +157,7 @@ def arrival(one: Arrived, rules: Ruleset) -> Arrived:
     """Return an arrival as a tap may store it. Input that is no event has no rule, and stays."""
     if not rules.redacts:
         return one
-    parts = [one.body] if isinstance(one.body, Event) else envelope.parts(one.body)
+    parts = [one.body] if isinstance(one.body, Event) else envelope.elements(one.body)
     found = [_by_rule(part, rules) for part in parts]
     if not any(event is not None for event in found):
         return one

@@ -2,6 +2,6 @@
 
 from eventonce.envelope.bodies import read_body
 from eventonce.envelope.jsontext import too_large
-from eventonce.envelope.reader import MAX_BYTES, kept, parts, read
+from eventonce.envelope.reader import MAX_BYTES, elements, encode, read
 
-__all__ = ["MAX_BYTES", "kept", "parts", "read", "read_body", "too_large"]
+__all__ = ["MAX_BYTES", "elements", "encode", "read", "read_body", "too_large"]

@@ -20,7 +20,7 @@ from eventonce.envelope.reader import (
     MAX_LAYERS,
     Limits,
     classic,
-    parts,
+    elements,
     read_any,
     refused,
 )
@@ -94,7 +94,7 @@ def _found(
         event = classic(raw, kept) if raw[:1] == b"{" else None
         if event is not None:
             return [event]
-    taken = _lines(raw) if media in JSON_LINES else parts(raw)
+    taken = _lines(raw) if media in JSON_LINES else elements(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
     if found == [raw] and _is_object(lines := _lines(raw)):
         found = _read_all(lines, kept, max_bytes, max_events)

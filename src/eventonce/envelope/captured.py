@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.envelope import jsontext
-from eventonce.envelope.reader import NoEvent, kept
+from eventonce.envelope.reader import NoEvent, encode
 from eventonce.errors import EnvelopeError
 from eventonce.types import Event
 
@@ -106,9 +106,9 @@ def line_of(arrived: Arrived) -> bytes:
 def bytes_of(body: Event | bytes | str | Mapping[str, Any]) -> bytes:
     """Return the bytes that are kept of a body."""
     if isinstance(body, Event):
-        return kept(body)
+        return encode(body)
     if isinstance(body, NoEvent):
-        return body.kept
+        return body.with_headers
     if isinstance(body, str):
         return body.encode("utf-8", "surrogatepass")
     return body if isinstance(body, bytes) else _encode(body)

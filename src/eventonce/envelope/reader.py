@@ -95,19 +95,19 @@ def classic(source: bytes, headers: Mapping[str, str], number: int | None = None
     return None
 
 
-def parts(payload: Any) -> list[Any]:
+def elements(payload: Any) -> list[Any]:
     """Return the elements of a payload, each of which may be an event, in order and not yet read:
     an invalid element affects no other.
 
     The only element is the payload itself if it cannot be split.
     """
     try:
-        return _elements(payload)
+        return _split(payload)
     except EnvelopeError:
         return [payload]
 
 
-def kept(event: Event) -> bytes:
+def encode(event: Event) -> bytes:
     """Return JSON of which `read` makes the same event, with transport id, headers and part."""
     if not event.headers and not event.part:
         try:
@@ -129,7 +129,7 @@ def kept(event: Event) -> bytes:
 class NoEvent(bytes):
     """Bytes that are no event, as they came."""
 
-    kept: bytes
+    with_headers: bytes
     """The same bytes with the headers of their request, as a dead letter keeps them."""
 
 
@@ -148,7 +148,7 @@ def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
 
         carrier["event_base64"] = b64encode(raw).decode()
     found = NoEvent(raw)
-    found.kept = msgspec.json.encode(carrier)
+    found.with_headers = msgspec.json.encode(carrier)
     return found
 
 
@@ -242,7 +242,7 @@ def _is_object(content: bytes | str) -> bool:
     return content.lstrip()[:1] in ("{", b"{")
 
 
-def _elements(payload: Any) -> list[Any]:
+def _split(payload: Any) -> list[Any]:
     if isinstance(payload, (bytes, bytearray, memoryview, str)):
         raw = jsontext.as_bytes(payload, sys.maxsize)
         start = raw.lstrip()[:1]

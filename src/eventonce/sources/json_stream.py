@@ -15,7 +15,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.envelope import jsontext, parts
+from eventonce.envelope import elements, jsontext
 from eventonce.envelope.captured import OWN_LINE
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
@@ -103,7 +103,7 @@ def inside(event: bytes) -> list[bytes]:
     # A line of a capture or a dead letter is one event; its beginning shows that without parsing.
     if event.startswith(OWN_LINE):
         return []
-    found = parts(event)
+    found = elements(event)
     if found == [event]:
         return []
     try:
