@@ -23,8 +23,9 @@ handlers, which cost less than the wake-up of a thread, have few threads."""
 FEW_BEGUN: Final = 4
 """Fewer handlers than this begun between two looks: the handlers are slow."""
 
-LONGEST_PAUSE: Final = 4
-"""The longest pause between two looks while handlers are quick, in units of `ALONE_FOR`."""
+LONGEST_PAUSE_FACTOR: Final = 4
+"""The longest pause between two looks while handlers are quick, as a multiple of `ALONE_FOR`."""
+
 IDLE_LOOKS: Final = 25
 """Looks that find nothing to do before the watcher sleeps."""
 
@@ -290,7 +291,7 @@ class Slots(Generic[Item]):
                     if soon and taken >= 0:
                         with suppress(RuntimeError):
                             self._call_more()
-                pause = ALONE_FOR if soon else min(pause * 2, ALONE_FOR * LONGEST_PAUSE)
+                pause = ALONE_FOR if soon else min(pause * 2, ALONE_FOR * LONGEST_PAUSE_FACTOR)
                 taken = self._taken
             self._ending.acquire(timeout=pause)
 

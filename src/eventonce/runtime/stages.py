@@ -173,7 +173,7 @@ class Stages:
         self._runtime = runtime
         self._transactions = runtime.transactions
         self._slots: Slots[StagedBatch] = Slots(threads, self._run)
-        self._coming = _Stage(self._slots, self._come, self._fail)
+        self._starting = _Stage(self._slots, self._start, self._fail)
         self._claiming = _Stage(self._slots, self._claim, self._fail)
         self._stages: Mapping[type[Request], _Stage] = {
             Ask: self._claiming,
@@ -197,12 +197,12 @@ class Stages:
 
     def add(self, batch: StagedBatch) -> None:
         """Bring the events of this batch to their outcomes, after the next `begin`."""
-        self._coming.add(batch)
+        self._starting.add(batch)
 
     def begin(self, *, nested: bool) -> None:
         """Begin with the batches that were added; `nested` if a handler waits for one of them. An
         interrupted caller calls it again."""
-        self._coming.begin(nested=nested)
+        self._starting.begin(nested=nested)
 
     def cancel(self) -> None:
         """Begin no more handlers: the runs that wait for a slot are freed."""
@@ -317,7 +317,7 @@ class Stages:
         except RuntimeError as no_thread:
             self._fail(batch, no_thread)
 
-    def _come(self, batches: Sequence[StagedBatch]) -> None:
+    def _start(self, batches: Sequence[StagedBatch]) -> None:
         """Bring each batch to its first claim: in a slot, where no signal interrupts it."""
         claims_here = self._claiming.take()
         for batch in batches:
