@@ -82,15 +82,15 @@ class Cache:
     """As much of a Redis client as the recipes use; every call by itself is atomic."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._desk = timeline
+        self._timeline = timeline
         self._until: dict[str, float] = {}
 
     def _knows(self, key: str) -> bool:
-        return self._desk.clock() < self._until.get(key, 0)
+        return self._timeline.clock() < self._until.get(key, 0)
 
     def get(self, key: str) -> str | None:
         known = self._knows(key)
-        self._desk.let_others_in()
+        self._timeline.let_others_in()
         return "1" if known else None
 
     def exists(self, key: str) -> int:
@@ -99,7 +99,7 @@ class Cache:
     def set(self, key: str, _: str, *, nx: bool = False, ex: int | None = None) -> bool | None:
         if nx and self._knows(key):
             return None
-        self._until[key] = float("inf") if ex is None else self._desk.clock() + ex * 1000
+        self._until[key] = float("inf") if ex is None else self._timeline.clock() + ex * 1000
         return True
 
     def setex(self, key: str, seconds: int, value: str) -> None:
@@ -110,14 +110,14 @@ class Table:
     """As much of a DynamoDB table as the recipes use; what has expired stays, as it does there."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._desk = timeline
+        self._timeline = timeline
         self._items: dict[str, dict[str, Any]] = {}
 
     def get_item(self, *, Key: dict[str, str]) -> dict[str, Any]:  # noqa: N803  boto3's name
-        if self._desk.away():
+        if self._timeline.away():
             raise ConnectionError
         item = self._items.get(Key["eventHash"])
-        self._desk.let_others_in()
+        self._timeline.let_others_in()
         return {} if item is None else {"Item": item}
 
     def put_item(self, *, Item: dict[str, Any]) -> None:  # noqa: N803  boto3's name
@@ -130,20 +130,20 @@ class Observed:
     embedded = True
 
     def __init__(self, timeline: Timeline) -> None:
-        self._desk = timeline
+        self._timeline = timeline
         self._store = MemoryStore(clock=timeline.clock)
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-        if self._desk.away():
+        if self._timeline.away():
             raise StoreUnavailable("throttled")
         verdicts = self._store.claim(claims, now)
-        self._desk.let_others_in()
+        self._timeline.let_others_in()
         return verdicts
 
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
-        if self._desk.at_hand[-1].killed:
+        if self._timeline.at_hand[-1].killed:
             raise StoreUnavailable("its worker is dead")
         return self._store.settle(settlements, now)
 

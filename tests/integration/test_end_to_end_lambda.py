@@ -101,11 +101,11 @@ def records() -> list[dict[str, Any]]:
 
 def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account) -> None:
     plain = [f"plain-{number}" for number in range(5)]
-    troubled = [
+    failing = [
         call("fails", do="fail twice"),
         call("lasts", do="take long", seconds=1.5 * VISIBILITY),
     ]
-    world.put(*map(call, plain), *troubled)
+    world.put(*map(call, plain), *failing)
     world.drained(QUEUE)
     hurry()
     world.put(call("hangs", do="hang once"))

@@ -98,8 +98,8 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(
     total = RULES * len(plain)
     until(lambda: delivered(receiver, TYPE) == total)
 
-    troubled = call("fails", do="fail twice")
-    event = {"id": "e-1", "detail-type": TYPE, "source": SOURCE, "detail": troubled}
+    failing = call("fails", do="fail twice")
+    event = {"id": "e-1", "detail-type": TYPE, "source": SOURCE, "detail": failing}
     assert retry(receiver, event) == [503, 503, 200]
     total += 3
 

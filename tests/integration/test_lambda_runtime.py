@@ -299,7 +299,7 @@ def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, regist
 
 
 def freeze(env: Environment, file: Path) -> None:
-    """Stop it, and not with the store's file in its hands, which nobody could then write to."""
+    """Stop it while it does not hold the lock of the store's file: nobody could write to it."""
     end = time.monotonic() + PATIENCE
     while True:
         env.freeze()

@@ -47,23 +47,23 @@ def slow_to_settle(verb: str, asked: Sequence[Any]) -> None:
 
 def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     # Where this machine is kept from renewing in time, all of it is tried with longer leases.
-    for wave in (0.1, 1.0, 5.0):
-        monkeypatch.setattr(runners, "SETTLE_INTERVAL", wave)
-        ended, late = _long_batch(wave)
+    for interval in (0.1, 1.0, 5.0):
+        monkeypatch.setattr(runners, "SETTLE_INTERVAL", interval)
+        ended, late = _long_batch(interval)
         if late == ["busy"]:
             break
     assert late == ["busy"]
     assert ended == ["done"] * 10
 
 
-def _long_batch(wave: float) -> tuple[list[str], list[str]]:
-    """How ten events end, each of which takes a wave, and what another is told of the last."""
-    rule = Rule(name="call", match="call", key=["detail.call"], lease=6 * wave)
+def _long_batch(interval: float) -> tuple[list[str], list[str]]:
+    """The ends of ten events that take an interval each, and verdicts for others on the last."""
+    rule = Rule(name="call", match="call", key=["detail.call"], lease=6 * interval)
     store, late = MemoryStore(), list[str]()
     thief = Consumer(store, rules=rule, handler=lambda _: None)
 
     def handler(job: Job) -> None:
-        time.sleep(1.1 * wave)
+        time.sleep(1.1 * interval)
         if job.event.id == "id-8":
             late.extend(statuses(thief.process([call(9)])))
 

@@ -267,21 +267,21 @@ def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> 
     async def left() -> int:
         return len(asyncio.all_tasks()) - 1
 
-    portal = LoopThread()
-    portal.run(work())
+    loop_thread = LoopThread()
+    loop_thread.run(work())
     interruptions = 0
-    for came in interrupted_everywhere(lambda: portal.run(work())):
+    for came in interrupted_everywhere(lambda: loop_thread.run(work())):
         interruptions += isinstance(came, Interrupt)
-        assert (portal.run(left()), running) == (0, set())
-    portal.close()
+        assert (loop_thread.run(left()), running) == (0, set())
+    loop_thread.close()
     assert interruptions > 3
 
 
 def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    portal, begin = LoopThread(), _Call.begin
-    closer = threading.Thread(target=portal.close)
+    loop_thread, begin = LoopThread(), _Call.begin
+    closer = threading.Thread(target=loop_thread.close)
 
     def begins(mine: _Call[None]) -> None:
         closer.start()
@@ -289,10 +289,10 @@ def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
         closer.join(0.1)
         begin(mine)
 
-    portal.loop()
+    loop_thread.loop()
     monkeypatch.setattr(_Call, "begin", begins)
     with pytest.raises(asyncio.CancelledError):
-        portal.run(asyncio.sleep(PATIENCE))
+        loop_thread.run(asyncio.sleep(PATIENCE))
     closer.join(PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""Trouble on the way and at the service: told clearly, nothing lost, and the work resumes."""
+"""Errors of the network and of the service: each is named, nothing is lost, work resumes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVENT = {"id": "e-1", "source": "s", "detail-type": "t", "detail": {"n": 1}}
 
 @pytest.fixture(params=["on_ministack", "by_botocore"])
 def endpoint(request: pytest.FixtureRequest) -> str:
-    """One emulator will do: the trouble is made in between."""
+    """One emulator is enough: the errors are made in between."""
     return str(request.getfixturevalue(request.param))
 
 

@@ -12,7 +12,7 @@ from eventonce import Consumer, StoreUnavailable
 from eventonce.aws import sessions
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Job
-from eventonce.worker import availability as pulse_module
+from eventonce.worker import availability
 from eventonce.worker import worker as worker_module
 from eventonce.worker.health import listening
 from tests.helpers import PATIENCE, WatchedStore, away, until
@@ -24,8 +24,8 @@ from tests.servers.valkey import serving
 
 @pytest.fixture(autouse=True)
 def _quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse_module, "LONGEST_PAUSE", 0.2)
-    monkeypatch.setattr(pulse_module, "SHORTEST_PAUSE", 0.2)
+    monkeypatch.setattr(availability, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(availability, "SHORTEST_PAUSE", 0.2)
     monkeypatch.setattr(sessions, "CLIENT_AGE", 0.0)
 
 
