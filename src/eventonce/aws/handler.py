@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from eventonce.arguments import check_count, check_flag, check_function, check_seconds
-from eventonce.aws.invocation import SETTLE_MARGIN, Invocation, RecentTime, report
+from eventonce.aws.invocation import SETTLE_MARGIN, Invocation, RecentTime, logged
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
 from eventonce.aws.sqs_batch import (
     NO_TIME,
@@ -283,7 +283,7 @@ def _processed(
         Outcome(part if isinstance(part, Event) else None, NO_TIME.status, NO_TIME.reason)
         for part in incoming[len(outcomes) :]
     ]
-    return report(outcomes + untried)
+    return logged(outcomes + untried)
 
 
 PROBE: Final = "elb-healthchecker/"

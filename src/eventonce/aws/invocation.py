@@ -12,7 +12,7 @@ from eventonce.consumer import Consumer
 from eventonce.core.reasons import TOO_LATE
 from eventonce.core.status import DEAD_LETTERS, RAN
 from eventonce.log import log, on_one_line
-from eventonce.runtime.lines import is_copy, write_line
+from eventonce.runtime.log_lines import is_copy, write_line
 from eventonce.types import Outcome
 
 SETTLE_MARGIN: Final = 1.0
@@ -139,8 +139,9 @@ def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
             write_line(outcome, log())
 
 
-def report(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Log one line for an invocation, at level INFO: the statuses, and the reasons of copies.
+def logged(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes, after one line in the log for all of them, at level INFO: the statuses,
+    and the reasons of copies.
 
     The record of the log also has the numbers as fields, for a log in JSON.
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from eventonce.aws.invocation import Invocation, report
+from eventonce.aws.invocation import Invocation, logged
 from eventonce.consumer import Consumer
 from eventonce.errors import EventonceError, Retry
 from eventonce.log import log
@@ -57,7 +57,7 @@ def process_batch(
             outcomes[id(record)] = outcome
             if outcome.ack:
                 groups.settled(record)
-    return report([outcomes[id(record)] for record in records])
+    return logged([outcomes[id(record)] for record in records])
 
 
 def batch_response(records: Sequence[Record], outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from eventonce.envelope.headers import kept_headers
 from eventonce.envelope.reader import (
     MAX_BYTES,
     MAX_LAYERS,
-    Limits,
+    ReadLimits,
     classic,
     elements,
     read_any,
@@ -179,7 +179,7 @@ def _read(
         if event is not None:
             return event
     try:
-        event = read_any(part, Limits(max_bytes, NO_HEADERS, MAX_LAYERS))
+        event = read_any(part, ReadLimits(max_bytes, NO_HEADERS, MAX_LAYERS))
     except EnvelopeError:
         return part
     if event.headers or not headers:

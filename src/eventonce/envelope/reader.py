@@ -63,7 +63,7 @@ def read(
         event = classic(source, headers)
         if event is not None:
             return event
-    return read_any(source, Limits(max_bytes, headers, layers))
+    return read_any(source, ReadLimits(max_bytes, headers, layers))
 
 
 def classic(source: bytes, headers: Mapping[str, str], number: int | None = None) -> Event | None:
@@ -152,7 +152,7 @@ def refused(raw: bytes, headers: Mapping[str, str], number: int = 0) -> bytes:
     return found
 
 
-class Limits(NamedTuple):
+class ReadLimits(NamedTuple):
     """The arguments of `read` that are passed from carrier to carrier."""
 
     max_bytes: int
@@ -160,7 +160,7 @@ class Limits(NamedTuple):
     layers: int
 
 
-def read_any(source: Any, limits: Limits) -> Event:
+def read_any(source: Any, limits: ReadLimits) -> Event:
     """Return the event in any form, in any carrier."""
     if isinstance(source, Event):
         return source
@@ -191,7 +191,7 @@ def read_any(source: Any, limits: Limits) -> Event:
     return forms.event_of(raw, fields, limits.headers)
 
 
-def _inside(wrapped: Wrapped, carrier: bytes | None, limits: Limits) -> Event:
+def _inside(wrapped: Wrapped, carrier: bytes | None, limits: ReadLimits) -> Event:
     """Return the event inside a carrier, with the fields that only the carrier has."""
     if not limits.layers:
         raise EnvelopeError("wrapped too many times", place=wrapped.place)

@@ -12,7 +12,7 @@ from typing import Final
 from eventonce.core.ports import Observer
 from eventonce.core.status import USUAL
 from eventonce.errors import ConfigError
-from eventonce.runtime.lines import INFO, WARNING, is_copy, write_line
+from eventonce.runtime.log_lines import INFO, WARNING, is_copy, write_line
 from eventonce.types import Outcome
 
 COPIES_EVERY: Final = 60.0

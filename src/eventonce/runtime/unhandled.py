@@ -12,7 +12,7 @@ from eventonce.core.outcomes import backoff
 from eventonce.core.routing import ignored
 from eventonce.errors import ConfigError
 from eventonce.log import log
-from eventonce.runtime.lines import write_line
+from eventonce.runtime.log_lines import write_line
 from eventonce.types import Event, Outcome
 
 UNHANDLED_TYPES: Final = 100

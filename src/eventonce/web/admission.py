@@ -1,5 +1,5 @@
 """The admission of requests: the receiver's limits as checked numbers, the requests under way,
-and their deadlines."""
+and their timeouts."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Admission:
             )
 
 
-class Deadlines:
+class Timeouts:
     """Calls that are made a fixed time after they were set, unless they are cleared before.
 
     All calls share one timer, because the call that was set first is due first: a timer for each

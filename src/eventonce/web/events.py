@@ -26,7 +26,7 @@ from eventonce.errors import (
 )
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
-from eventonce.web.admission import Admission, Deadlines, Limits, Permit
+from eventonce.web.admission import Admission, Limits, Permit, Timeouts
 from eventonce.web.authentication import Authenticator
 from eventonce.web.responses import Receive, Scope, Send, refuse, send_answer
 from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Message, Topics, Unverified
@@ -74,8 +74,8 @@ class Events:
         self._admission = admission
         self._store_failed = store_failed
         self._tap = tap
-        self._reading = Deadlines(limits.body_timeout)
-        self._answering = Deadlines(limits.answer_within)
+        self._reading = Timeouts(limits.body_timeout)
+        self._answering = Timeouts(limits.answer_within)
         # One thread: several would only compete with each other and with the loop for the GIL.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
 

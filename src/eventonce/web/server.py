@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from eventonce.config import Serve
 from eventonce.errors import ConfigError, install_hint
-from eventonce.web.admission import Deadlines, Limits
+from eventonce.web.admission import Limits, Timeouts
 from eventonce.web.authentication import check_host
 from eventonce.web.responses import (
     WHOLE,
@@ -152,7 +152,7 @@ class Server:
         self.connections: dict[tuple[str, int], Connection] = {}
         """Connections by the address of the client: an app knows no more of its connection."""
         self.waiting: deque[Connection] = deque()
-        self.turns = Deadlines(UNREAD_WAIT)
+        self.turns = Timeouts(UNREAD_WAIT)
         self._limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = 0

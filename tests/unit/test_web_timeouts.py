@@ -1,39 +1,39 @@
-"""Deadlines that share one timer: each is due in time, unless it is cleared."""
+"""Timeouts that share one timer: each is due in time, unless it is cleared."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
 
-from eventonce.web.admission import Deadlines
+from eventonce.web.admission import Timeouts
 
 
 def test_what_is_not_cleared_is_due_in_the_order_it_was_set() -> None:
     async def story() -> list[str]:
-        deadlines, due = Deadlines(0.02), asyncio.Queue[str]()
+        timeouts, due = Timeouts(0.02), asyncio.Queue[str]()
         for name in "abc":
-            number = deadlines.set(asyncio.get_running_loop(), partial(due.put_nowait, name))
+            number = timeouts.set(asyncio.get_running_loop(), partial(due.put_nowait, name))
             if name == "b":
-                deadlines.clear(number)
+                timeouts.clear(number)
             # The last is set while the timer of the first runs, and is due after it.
             await asyncio.sleep(0.005)
         found = [await due.get(), await due.get()]
         # The timer has ended with the last of them, and starts anew.
-        deadlines.set(asyncio.get_running_loop(), partial(due.put_nowait, "d"))
+        timeouts.set(asyncio.get_running_loop(), partial(due.put_nowait, "d"))
         return [*found, await due.get()]
 
     assert asyncio.run(asyncio.wait_for(story(), 60)) == ["a", "c", "d"]
 
 
 def test_a_loop_that_ended_keeps_no_timer_from_the_next_one() -> None:
-    deadlines = Deadlines(0.01)
+    timeouts = Timeouts(0.01)
 
     async def ended() -> None:
-        deadlines.clear(deadlines.set(asyncio.get_running_loop(), lambda: None))
+        timeouts.clear(timeouts.set(asyncio.get_running_loop(), lambda: None))
 
     async def story() -> None:
         due = asyncio.Event()
-        deadlines.set(asyncio.get_running_loop(), due.set)
+        timeouts.set(asyncio.get_running_loop(), due.set)
         await due.wait()
 
     asyncio.run(ended())
