@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.core.masking import scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
@@ -258,15 +258,15 @@ class Conversation:
             return "another secret than the one that was given, or no digests"
         return "a secret that the file does not name"
 
-    def _letters(self, place: LetterSource) -> tuple[list[Held], dict[str, bool], int]:
+    def _letters(self, place: LetterSource) -> tuple[list[FoundLetter], dict[str, bool], int]:
         """Return the conversation's dead letters in this place; the ids of dead letters that only
         mention it or share a key with it, each with whether its conversation is unclear; and the
         number of others that are sealed with a key that is not here."""
-        found: list[Held] = []
+        found: list[FoundLetter] = []
         others: dict[str, bool] = {}
         closed = 0
-        for held in place.read():
-            for one in held:
+        for batch in place.read():
+            for one in batch:
                 letter = one.letter
                 whose = conversation_of(event_of(letter) or Event(letter.event, b""))
                 # Without a conversation: it may be redacted, but the history knows its key.

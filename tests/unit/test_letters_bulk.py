@@ -17,7 +17,7 @@ import pytest
 
 from eventonce import Consumer
 from eventonce.audit import Audit
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.selection import Selection
@@ -173,11 +173,11 @@ class Reading:
     def __init__(self) -> None:
         self.read_so_far = 0
 
-    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:
+    def read(self, *, ordered: bool = False) -> Iterator[list[FoundLetter]]:
         assert not ordered
         for start in range(0, 10_000, 10):
             self.read_so_far = start + 10
-            yield [Held(letter(start + one)) for one in range(10)]
+            yield [FoundLetter(letter(start + one)) for one in range(10)]
 
 
 def test_no_more_are_read_than_the_batch_under_way() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.aws import NotSettled, lambda_handler
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.clock import wall_clock
 from eventonce.config import load
 from eventonce.core.reasons import GIVEN_UP
@@ -173,7 +173,7 @@ def test_a_look_at_what_a_redrive_would_do_is_no_decision_and_no_line(
     (letter,) = made.letters()
     other = consumer("letter").over(made.store)
     caplog.clear()
-    assert foreseen(other, Held(letter))[0] == "dead"
+    assert foreseen(other, FoundLetter(letter))[0] == "dead"
     assert caplog.messages == []
     other.process([fact("call.end", 2)])
     assert len(caplog.messages) == 1

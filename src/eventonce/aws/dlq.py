@@ -82,8 +82,8 @@ class QueueLetterSink:
         self._store.put_letters([msgspec.structs.replace(letter, reason=reason)])
 
 
-class Held(NamedTuple):
-    """A dead letter, and the id of its message."""
+class FoundLetter(NamedTuple):
+    """A dead letter of a queue or a store, with the id of its message in a queue."""
 
     letter: Letter
     message: str = ""
@@ -119,7 +119,7 @@ class DeadLetters:
         self._receipts.clear()
         self._queue.close()
 
-    def read(self) -> Iterator[list[Held]]:
+    def read(self) -> Iterator[list[FoundLetter]]:
         """Yield the dead letters, a few at a time, each once, until the queue gives no more."""
         seen: set[str] = set()
         while messages := self._queue.receive(wait=RECEIVE_WAIT, visibility=self._visibility):
@@ -131,12 +131,12 @@ class DeadLetters:
                 # were received: with the same visibility, the loop would never end.
                 self._visibility = max(1, self._visibility) * 2
             seen.update(one["MessageId"] for one in fresh)
-            held = [read_message(one, self._consumer) for one in fresh]
-            yield [one._replace(letter=self._opened(one.letter)) for one in held]
+            batch = [read_message(one, self._consumer) for one in fresh]
+            yield [one._replace(letter=self._opened(one.letter)) for one in batch]
 
-    def delete(self, settled: Sequence[Held]) -> int:
+    def delete(self, settled: Sequence[FoundLetter]) -> int:
         """Delete these messages; return how many the queue deleted."""
-        receipts = {self._receipts.pop(held.message): held.message for held in settled}
+        receipts = {self._receipts.pop(one.message): one.message for one in settled}
         refused = self._queue.delete(list(receipts))
         for receipt in refused:
             self._receipts[receipts[receipt]] = receipt
@@ -184,14 +184,14 @@ class _Content(NamedTuple):
     whole: bool = True
 
 
-def read_message(message: Mapping[str, Any], consumer: str) -> Held:
+def read_message(message: Mapping[str, Any], consumer: str) -> FoundLetter:
     """Return the dead letter of this message; `consumer` is used if the message names none."""
     said = {
         name: str(value.get("StringValue") or "")
         for name, value in (message.get("MessageAttributes") or {}).items()
     }
     if said.get("letter") and said.get("status") in DEAD_LETTERS:
-        return Held(_ours(message["Body"], said, consumer), message["MessageId"])
+        return FoundLetter(_ours(message["Body"], said, consumer), message["MessageId"])
     known: Mapping[str, str] = message.get("Attributes") or {}
     moved_from = known.get("DeadLetterQueueSourceArn", "")
     invocation = _invocation(message["Body"], said)
@@ -212,7 +212,7 @@ def read_message(message: Mapping[str, Any], consumer: str) -> Held:
         at=_number(known.get("SentTimestamp")),
         attempt=found.attempt,
     )
-    return Held(letter, message["MessageId"], (invocation or found).whole)
+    return FoundLetter(letter, message["MessageId"], (invocation or found).whole)
 
 
 def _ours(body: str, said: Mapping[str, str], consumer: str) -> Letter:

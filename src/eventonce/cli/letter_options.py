@@ -13,7 +13,7 @@ import msgspec
 from click.core import ParameterSource
 
 from eventonce.audit import Audit, user
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.cli import FAILED, INTERRUPTED
 from eventonce.cli.history_options import history_of, open_history
 from eventonce.cli.options import Settings, filled, instant, options, with_settings
@@ -65,7 +65,7 @@ class Chosen(msgspec.Struct):
 
     def batches(
         self, place: LetterSource, progress: Progress, *, ordered: bool = False
-    ) -> Iterator[list[Held]]:
+    ) -> Iterator[list[FoundLetter]]:
         """Yield the dead letters of this source, in small batches."""
         return bulk.selected(place, self.selection, progress, self.limit, ordered=ordered)
 

@@ -7,7 +7,7 @@ from typing import BinaryIO, Final
 import click
 import msgspec
 
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.cli import FAILED, Subcommands
 from eventonce.cli import letter_format as form
 from eventonce.cli.letter_options import Chosen, runners_of, selects
@@ -62,8 +62,8 @@ def list_letters(chosen: Chosen, *, as_json: bool) -> int:
     found: list[Letter] = []
     progress = Progress()
     with chosen.open() as place:
-        for held in chosen.batches(place, progress, ordered=True):
-            for one in held:
+        for batch in chosen.batches(place, progress, ordered=True):
+            for one in batch:
                 if as_json:
                     echo_json(form.document(one.letter))
                 else:
@@ -87,7 +87,7 @@ def group_letters(chosen: Chosen, *, as_json: bool) -> int:
     progress = Progress()
     with chosen.open() as place:
         batches = chosen.batches(place, progress)
-        letters = (one.letter for held in batches for one in held)
+        letters = (one.letter for batch in batches for one in batch)
         groups = grouped(letters, chosen.selection.group_of)
     if as_json:
         for group in groups:
@@ -106,9 +106,9 @@ def show_letters(chosen: Chosen, *, as_json: bool) -> int:
     """Show dead letters completely, with their events."""
     progress, found = Progress(), False
     with chosen.open() as place:
-        for held in chosen.batches(place, progress, ordered=True):
+        for batch in chosen.batches(place, progress, ordered=True):
             found = True
-            for one in held:
+            for one in batch:
                 if as_json:
                     echo_json(form.document(one.letter) | {"event": form.event(one.letter)})
                 else:
@@ -185,7 +185,7 @@ def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool, as_json: bool) -> 
     looking = Progress()
     with chosen.open(to_change=not dry_run) as place:
         batches = chosen.batches(place, looking)
-        found = [_without_event(one) for held in batches for one in held]
+        found = [_without_event(one) for batch in batches for one in batch]
         if dry_run:
             _list_dropped(found, as_json=as_json)
             return chosen.end(place, looking, as_json=as_json)
@@ -260,7 +260,7 @@ def _to_stdout(job: Job) -> None:
 
 def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None:
     foretold = [
-        (_without_event(one.held).letter, one.would, one.why)
+        (_without_event(one.found).letter, one.would, one.why)
         for one in bulk.foretell(runners, batches)
     ]
     would_run = sum(would == "run" for _, would, _ in foretold)
@@ -281,7 +281,7 @@ def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None
         click.echo(table(rows, head=(*form.LETTERS_HEAD[:-1], "would", form.LETTERS_HEAD[-1])))
 
 
-def _list_dropped(found: list[Held], *, as_json: bool) -> None:
+def _list_dropped(found: list[FoundLetter], *, as_json: bool) -> None:
     if as_json:
         documents = [form.document(one.letter) for one in found]
         echo_json({"would_drop": len(found), "letters": documents})
@@ -291,9 +291,9 @@ def _list_dropped(found: list[Held], *, as_json: bool) -> None:
         click.echo(table(form.rows([one.letter for one in found]), head=form.LETTERS_HEAD))
 
 
-def _without_event(held: Held) -> Held:
+def _without_event(found: FoundLetter) -> FoundLetter:
     """Return the dead letter without its event, so that a long list fits into memory."""
-    return held._replace(letter=msgspec.structs.replace(held.letter, event=b""))
+    return found._replace(letter=msgspec.structs.replace(found.letter, event=b""))
 
 
 def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:

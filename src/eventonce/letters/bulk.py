@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from eventonce.audit import BEGUN, Audit
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.core.sealed import key_of_letter
 from eventonce.errors import EventonceError
 from eventonce.letters.runners import Runners, by_consumer, foreseen
@@ -31,7 +31,7 @@ RUN_TOGETHER: Final = 20
 SEALED: Final = "sealed"
 """The name under which dead letters that could not be opened are counted."""
 
-Batches = Iterable[list[Held]]
+Batches = Iterable[list[FoundLetter]]
 
 
 class Progress:
@@ -72,11 +72,11 @@ def selected(
     limit: int | None = None,
     *,
     ordered: bool = False,
-) -> Iterator[list[Held]]:
+) -> Iterator[list[FoundLetter]]:
     """Yield at most `limit` of the selected dead letters, in small batches, until a stop."""
     missed = set(selection.ids)
 
-    def found() -> Iterator[Held]:
+    def found() -> Iterator[FoundLetter]:
         for some in place.read(ordered=ordered):
             for one in some:
                 if missed:
@@ -90,9 +90,9 @@ def selected(
     yield from batched(islice(found(), limit), progress)
 
 
-def batched(held: Iterable[Held], progress: Progress) -> Iterator[list[Held]]:
+def batched(letters: Iterable[FoundLetter], progress: Progress) -> Iterator[list[FoundLetter]]:
     """Yield these in small batches, until a stop."""
-    rest = iter(held)
+    rest = iter(letters)
     while some := list(islice(rest, RUN_TOGETHER)):
         if progress.stop.is_set():
             progress.stopped = True
@@ -138,41 +138,41 @@ def audited(
 
 def redrive(place: LetterSource, runners: Runners, batches: Batches, progress: Progress) -> None:
     """Run dead letters again, and drop the settled ones."""
-    for held in batches:
-        for consumer, some in by_consumer(held).items():
+    for batch in batches:
+        for consumer, some in by_consumer(batch).items():
             outcomes = place.run_again(runners.of(consumer), some)
             progress.add(outcome.status for outcome in outcomes)
 
 
 def drop(place: LetterSource, batches: Batches, progress: Progress) -> None:
     """Delete dead letters for good."""
-    for held in batches:
-        progress.add(["dropped"] * place.drop(held))
+    for batch in batches:
+        progress.add(["dropped"] * place.drop(batch))
 
 
 def export(batches: Batches, progress: Progress) -> Iterator[bytes]:
     """Yield the events of dead letters that can be opened, as lines of JSON; nothing is changed."""
-    for held in batches:
-        opened = [one.letter for one in held if not key_of_letter(one.letter)]
+    for batch in batches:
+        opened = [one.letter for one in batch if not key_of_letter(one.letter)]
         yield b"".join(line_of(letter.event) for letter in opened)
-        progress.add(["exported"] * len(opened) + [SEALED] * (len(held) - len(opened)))
+        progress.add(["exported"] * len(opened) + [SEALED] * (len(batch) - len(opened)))
 
 
 def reseal(store: SealedStore, batches: Batches, progress: Progress) -> None:
     """Seal dead letters with the key in use, unless they are already."""
-    for held in batches:
-        letters = [one.letter for one in held]
+    for batch in batches:
+        letters = [one.letter for one in batch]
         done = store.reseal(letters)
         closed = sum(bool(key_of_letter(letter)) for letter in letters)
         progress.add(
-            ["resealed"] * done + [SEALED] * closed + ["unchanged"] * (len(held) - done - closed)
+            ["resealed"] * done + [SEALED] * closed + ["unchanged"] * (len(batch) - done - closed)
         )
 
 
 class Foretold(msgspec.Struct, frozen=True):
     """The result that a redrive of one dead letter would have."""
 
-    held: Held
+    found: FoundLetter
     would: str
     """`run`, or the verdict for which it would not run."""
     why: str
@@ -180,7 +180,7 @@ class Foretold(msgspec.Struct, frozen=True):
 
 def foretell(runners: Runners, batches: Batches) -> Iterator[Foretold]:
     """Yield the result that a redrive of each would have; nothing is changed."""
-    for held in batches:
-        for one in held:
+    for batch in batches:
+        for one in batch:
             would, why = foreseen(runners.of(one.letter.consumer), one)
             yield Foretold(one, would, why)

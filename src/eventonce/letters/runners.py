@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from eventonce.aws.dlq import Held
+from eventonce.aws.dlq import FoundLetter
 from eventonce.config import Config
 from eventonce.consumer import Consumer
 from eventonce.core.plan import Handler, Refusal
@@ -109,18 +109,18 @@ class _Recorded:
             return self._history
 
 
-def by_consumer(held: Sequence[Held]) -> dict[str, list[Held]]:
+def by_consumer(batch: Sequence[FoundLetter]) -> dict[str, list[FoundLetter]]:
     """Return the dead letters by the name of their consumer."""
-    found: dict[str, list[Held]] = {}
-    for one in held:
+    found: dict[str, list[FoundLetter]] = {}
+    for one in batch:
         found.setdefault(one.letter.consumer, []).append(one)
     return found
 
 
-def foreseen(consumer: Consumer, held: Held) -> tuple[str, str]:
+def foreseen(consumer: Consumer, found: FoundLetter) -> tuple[str, str]:
     """Return the verdict that a redrive would get, and the reason; the store is only read."""
-    letter = held.letter
-    if not held.whole:
+    letter = found.letter
+    if not found.whole:
         return "invalid", letter.reason
     (planned,) = consumer.runtime.plan([letter.event], redrive=True)
     if isinstance(planned, Refusal):

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Final, Self
 
-from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, Held
+from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY, DeadLetters, FoundLetter
 from eventonce.aws.sqs import Queue
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
@@ -38,23 +38,23 @@ class StoreLetterSource:
         if self._close:
             self._admin.close()
 
-    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:  # noqa: ARG002  as below
+    def read(self, *, ordered: bool = False) -> Iterator[list[FoundLetter]]:  # noqa: ARG002  as below
         """Yield batches, oldest first, each dead letter once: a letter that is rewritten meanwhile
         would come again."""
         seen: set[str] = set()
         letters = self._admin.letters(self._consumer)
         while some := list(islice(letters, READ_TOGETHER)):
-            fresh = [Held(letter) for letter in some if letter.id not in seen]
+            fresh = [FoundLetter(letter) for letter in some if letter.id not in seen]
             seen.update(letter.id for letter in some)
             yield fresh
 
-    def drop(self, held: Sequence[Held]) -> int:
+    def drop(self, batch: Sequence[FoundLetter]) -> int:
         """Delete these dead letters, and return the number that were found."""
-        return self._admin.drop_letters([one.letter.id for one in held])
+        return self._admin.drop_letters([one.letter.id for one in batch])
 
-    def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
+    def run_again(self, consumer: Consumer, batch: Sequence[FoundLetter]) -> list[Outcome]:
         """Redrive these dead letters; the consumer deletes the settled ones."""
-        return consumer.redrive(one.letter for one in held)
+        return consumer.redrive(one.letter for one in batch)
 
 
 class QueueLetterSource:
@@ -72,29 +72,29 @@ class QueueLetterSource:
     def __exit__(self, *_: object) -> None:
         self._letters.__exit__()
 
-    def read(self, *, ordered: bool = False) -> Iterator[list[Held]]:
+    def read(self, *, ordered: bool = False) -> Iterator[list[FoundLetter]]:
         """Yield batches as the queue delivers them, without events that this redrive gave up again:
         their new dead letters may go to the same queue. A queue has no order: with `ordered` all
         dead letters are read first, and come oldest first in one batch."""
         if ordered:
             yield sorted(chain.from_iterable(self.read()), key=lambda one: one.letter.at)
             return
-        for held in self._letters.read():
+        for batch in self._letters.read():
             yield [
                 one
-                for one in held
+                for one in batch
                 if self._consumer in (None, one.letter.consumer)
                 and not (one.letter.key in self._given_up and one.letter.at >= self._began)
             ]
 
-    def drop(self, held: Sequence[Held]) -> int:
+    def drop(self, batch: Sequence[FoundLetter]) -> int:
         """Delete these dead letters, and return the number that the queue deleted."""
-        return self._letters.delete(held)
+        return self._letters.delete(batch)
 
-    def run_again(self, consumer: Consumer, held: Sequence[Held]) -> list[Outcome]:
+    def run_again(self, consumer: Consumer, batch: Sequence[FoundLetter]) -> list[Outcome]:
         """Redrive these dead letters. Delete the settled ones, and those that the consumer has
         written as new dead letters, with the newest reason."""
-        whole = [one for one in held if one.whole]
+        whole = [one for one in batch if one.whole]
         outcomes = consumer.runtime.run_again([one.letter.event for one in whole])
         forgettable = []
         for one, outcome in zip(whole, outcomes, strict=True):
@@ -103,7 +103,7 @@ class QueueLetterSource:
             if outcome.status in DEAD_LETTERS:
                 self._given_up.add(outcome.key)
         self._letters.delete(forgettable)
-        absent = [Outcome(None, "invalid", one.letter.reason) for one in held if not one.whole]
+        absent = [Outcome(None, "invalid", one.letter.reason) for one in batch if not one.whole]
         return outcomes + absent
 
 

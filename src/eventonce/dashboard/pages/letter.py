@@ -86,8 +86,8 @@ def _letter(context: Context, chosen: LetterQuery) -> Letter | None:
         found: Letter | None = context.resources.store.letter(id_)
         return found
     with context.resources.place(chosen.selection, from_queue=True, to_change=False) as place:
-        for held in bulk.selected(place, chosen.selection, bulk.Progress(), 1):
-            return held[0].letter
+        for batch in bulk.selected(place, chosen.selection, bulk.Progress(), 1):
+            return batch[0].letter
     return None
 
 

@@ -285,14 +285,14 @@ def _forecast(context: Context, kind: str, chosen: LetterQuery) -> Forecast:
     total = sealed = 0
     common = ""
     with resources.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
-        for held in bulk.selected(place, chosen.selection, progress, MOST_READ + 1):
+        for batch in bulk.selected(place, chosen.selection, progress, MOST_READ + 1):
             if kind == "redrive" and total < MOST_FORETOLD and resources.runners is not None:
-                for one in bulk.foretell(resources.runners, [held]):
+                for one in bulk.foretell(resources.runners, [batch]):
                     would[one.would, "" if one.would == "run" else one.why] += 1
             if chosen.selection.group and not total:
-                common = normalised(held[0].letter.reason)
-            total += len(held)
-            sealed += sum(bool(key_of_letter(one.letter)) for one in held)
+                common = normalised(batch[0].letter.reason)
+            total += len(batch)
+            sealed += sum(bool(key_of_letter(one.letter)) for one in batch)
     more = total > MOST_READ
     return Forecast(min(total, MOST_READ), more, would, sealed, progress.closed, common)
 

@@ -116,8 +116,8 @@ def _found(context: Context, chosen: LetterQuery) -> Found:
 
     def looked_at() -> Any:
         batches = bulk.selected(place, chosen.selection, progress, MOST_READ + 1)
-        for held in batches:
-            for each in held:
+        for batch in batches:
+            for each in batch:
                 seen["all"] += 1
                 if seen["all"] <= MOST_READ:
                     latest.append(each.letter)
