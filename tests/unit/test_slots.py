@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.runtime.slots import CALL_THREADS, Slots
+from eventonce.runtime.slots import ALONE_FOR, CALL_THREADS, Slots
 from tests.helpers import PATIENCE, until
 
 MOST = 2
@@ -73,6 +74,22 @@ def test_threads_for_what_handlers_wait_for_end_when_they_are_not_needed() -> No
     until(lambda: len(work.done) == many)
     until(lambda: len(slots._threads) <= MOST + CALL_THREADS)
     slots.close()
+
+
+def test_a_call_beside_a_slow_handler_does_not_wait_for_the_watcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Slots, "_watched", lambda _: None)
+    slow, called = threading.Event(), threading.Event()
+    slots = Slots[str](MOST, lambda _: slow.wait() and None)
+    try:
+        slots.put(["slow"])
+        until(lambda: slots.busy and time.monotonic() - slots._moved > ALONE_FOR)
+        slots.call(called.set)
+        assert called.wait(PATIENCE)
+    finally:
+        slow.set()
+        slots.close()
 
 
 def test_what_another_thread_was_first_to_take_is_not_run_twice(

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from random import Random
 from types import SimpleNamespace
@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer, Job, Rule
+from eventonce.core.outcomes import finish
+from eventonce.core.plan import Run
 from eventonce.errors import StoreUnavailable
 from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _wake
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
-from eventonce.runtime.shared_process import THIS_PROCESS
+from eventonce.runtime.shared_process import THIS_PROCESS, InsideHandler
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.stages import NOT_BEGUN, StagedBatch, Stages, _Stage
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
@@ -38,8 +40,11 @@ class Ended:
         self._told: SimpleQueue[StagedBatch] = SimpleQueue()
 
     def batch(self, *numbers: int) -> StagedBatch:
+        return self.batch_of(*[call(number) for number in numbers])
+
+    def batch_of(self, *events: bytes) -> StagedBatch:
         runtime = self._consumer.runtime
-        planned = runtime.plan([call(number) for number in numbers])
+        planned = runtime.plan(list(events))
         running = RunningBatch(runtime, planned, CopyWait(10 * PATIENCE))
         return StagedBatch(running, self._told.put, context=copy_context())
 
@@ -218,6 +223,53 @@ def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:
         stages.submit([batch])
         assert statuses(ended.next().result()) == ["done"]
         assert not starter._handlers
+
+
+def test_a_round_may_end_before_the_thread_that_began_it_goes_on() -> None:
+    """The last start of an async handler can end its round, and another thread begin the next."""
+    rounds: list[str] = []
+    went_on = threading.Event()
+
+    class AtOnce:
+        """A starter that returns when the handler has run, and the next round has begun."""
+
+        def start(self, run: Run, _: Context, returned: Callable[[Run], None]) -> None:
+            finish(run)
+            returned(run)
+            until(lambda: rounds)
+
+        def end_closed(self) -> None:
+            pass
+
+    rule = Rule(name="call", match="*", subject=["detail.call"], order="detail.at", scope="calls")
+    with Consumer("memory:", rules=rule) as consumer, staged(consumer) as stages:
+
+        @consumer.on("first")
+        async def first(_: Job) -> None:
+            raise AssertionError("the starter runs no handler")
+
+        consumer.on("second")(lambda _: None)
+        execute, work = stages._execute, stages._slots._work
+
+        def noted(batch: StagedBatch, runs: Sequence[Run], begun: Any) -> None:
+            execute(batch, runs, begun)
+            if runs[0].plan.asynchronous:
+                went_on.set()
+            else:
+                rounds.append("plain")
+
+        def late(batch: StagedBatch) -> None:
+            went_on.wait(PATIENCE)
+            work(batch)
+
+        stages._execute, stages._slots._work = noted, late  # type: ignore[method-assign]
+        ended = Ended(consumer)
+        # Of a nested batch, the steps do not wait for each other's thread.
+        with InsideHandler():
+            batch = ended.batch_of(call(0, type="first", at=1), call(0, type="second", at=2))
+        batch.starter = AtOnce()
+        stages.submit([batch])
+        assert statuses(ended.next().result()) == ["done", "done"]
 
 
 def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:

@@ -68,11 +68,8 @@ class Slots(Generic[Item]):
         self._called = 0
         """Idle threads that were notified and are not awake yet."""
         self._taken = 0
-        """The number of handlers begun."""
-        self._seen = 0
-        """That number when it was last compared."""
         self._moved = 0.0
-        """When a thread was last seen to take work, by the monotonic clock."""
+        """The number of handlers begun, and when a thread last took work (monotonic clock)."""
         self._watcher: threading.Thread | None = None
         self._sleeps = False
         """Whether the watcher must be woken."""
@@ -184,7 +181,7 @@ class Slots(Generic[Item]):
                 self._watched()
                 return
             awake = len(self._threads) - self._idle + self._called
-            if not awake or not self._moves():
+            if not awake or time.monotonic() - self._moved > ALONE_FOR:
                 self._call(1)
             if awake or len(self._waiting) + len(self._calls) > 1:
                 self._watched()
@@ -192,14 +189,6 @@ class Slots(Generic[Item]):
             # No thread can be started. The living threads are all awake, and take the work.
             if not self._threads:
                 raise
-
-    def _moves(self) -> bool:
-        """Whether a thread took work within `ALONE_FOR`. Handlers are counted when they begin, and
-        the clock is read here: reading it costs as much as a quick handler."""
-        now = time.monotonic()
-        if self._taken != self._seen:
-            self._seen, self._moved = self._taken, now
-        return now - self._moved <= ALONE_FOR
 
     def _call(self, many: int) -> None:
         awake = min(many, self._idle - self._called)
@@ -255,6 +244,7 @@ class Slots(Generic[Item]):
                 except IndexError:
                     return  # another thread was first
                 self._taken += 1
+                self._moved = time.monotonic()
                 self._work(item)
         finally:
             with self._lock:

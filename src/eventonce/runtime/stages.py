@@ -387,10 +387,12 @@ class Stages:
         starter, plain = batch.starter, runs
         if starter is not None:
             plain = [run for run in runs if not run.plan.asynchronous]
+        # Before the first start: a batch of async handlers alone may be in its next round after it.
+        batch.plain = [*reversed(plain)]
+        if starter is not None:
             for run in runs:
                 if run.plan.asynchronous:
                     starter.start(run, batch.context.copy(), partial(self._returned, batch))
-        batch.plain = [*reversed(plain)]
         places = [batch] * len(plain)
         if begun is not None and not running.nested:
             begun += places
