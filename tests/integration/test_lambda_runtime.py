@@ -261,7 +261,7 @@ def _survived(folder: Path) -> list[str]:
     """The effects of a batch whose third event hangs at first."""
     records = [record(1), record(2), record(3, at_1="hang"), record(4)]
     with environment(function(), env={"FOLDER": str(folder)}) as env:
-        # Warm, it knows its pace, and claims the whole batch at once.
+        # A warm function knows how long an event takes, and claims the whole batch at once.
         env.invoke(call(0))
         assert env.invoke({"Records": records}, timeout=3).kind == "timeout"
         if not (folder / "hanging").exists():

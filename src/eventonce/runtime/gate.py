@@ -129,7 +129,7 @@ class Gate:
             leased.due = now + min(shortest, LONGEST_LEASE) / 1000 / RENEWALS
         if leased.shared:
             leased.due = min(leased.due, now + SETTLE_INTERVAL)
-        # Without the lock, because `add` is atomic; the timer looks at a copy.
+        # Without the lock, because `add` is atomic; the timer visits a copy.
         self._leased.add(leased)
         if leased.due < self._timer_due:
             with self._lock:
