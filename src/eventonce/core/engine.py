@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -128,7 +129,7 @@ class Batch:
                 else:
                     untold.append(run)
             # Sorted, so that runs of one transport id are neighbours: the first asks for all.
-            for run in sorted(untold, key=_transport_id):
+            for run in sorted(untold, key=attrgetter("claim.by")):
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
 
@@ -307,10 +308,6 @@ def _by_key(runs: Sequence[Run]) -> dict[bytes, deque[Run]]:
     for run in runs:
         waiting.setdefault(run.claim.key, deque()).append(run)
     return waiting
-
-
-def _transport_id(run: Run) -> bytes:
-    return run.claim.by
 
 
 def _leaders_and_followers(

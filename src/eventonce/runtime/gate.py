@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
+from operator import attrgetter
 from typing import Final
 from weakref import WeakSet
 
@@ -70,8 +71,9 @@ class Gate:
         self.store = store
         self.meter: StoreMeter | None = None
         """Counts the calls to the store; None if they are not counted."""
-        self._claims: Lane[Claim, Verdict] = Lane(self._grant, _key, self._free)
-        self._settlements: Lane[Settlement, SettleResult] = Lane(self._tell, _settled_key)
+        self._claims: Lane[Claim, Verdict] = Lane(self._grant, attrgetter("key"), self._free)
+        of_claim = attrgetter("claim.key")
+        self._settlements: Lane[Settlement, SettleResult] = Lane(self._tell, of_claim)
         self._begin()
         _gates.add(self)
 
@@ -200,7 +202,7 @@ class Gate:
             # The engine may not know the token yet. In the child of a fork the token becomes 0.
             run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
         # Of several versions of one subject, all but the latest are settled already.
-        latest = {run.claim.key: run for run in sorted(runs, key=_token) if run.token}
+        latest = {run.claim.key: run for run in sorted(runs, key=attrgetter("token")) if run.token}
         settlements = [
             _salvaged(run) for run in latest.values() if run.kept is None and not run.suspect
         ]
@@ -369,18 +371,6 @@ class Gate:
             if kept != "kept" and not run.finished:
                 # Not logged here: the outcome `fenced` has its own line.
                 run.lose()
-
-
-def _key(claim: Claim) -> bytes:
-    return claim.key
-
-
-def _settled_key(settlement: Settlement) -> bytes:
-    return settlement.claim.key
-
-
-def _token(run: Run) -> int:
-    return run.token
 
 
 def _salvaged(run: Run) -> Settlement:
