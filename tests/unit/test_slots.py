@@ -81,7 +81,11 @@ def test_a_call_beside_a_slow_handler_does_not_wait_for_the_watcher(
 ) -> None:
     monkeypatch.setattr(Slots, "_watched", lambda _: None)
     slow, called = threading.Event(), threading.Event()
-    slots = Slots[str](MOST, lambda _: slow.wait() and None)
+
+    def work(_: str) -> None:
+        slow.wait()
+
+    slots = Slots[str](MOST, work)
     try:
         slots.put(["slow"])
         until(lambda: slots.busy and time.monotonic() - slots._moved > ALONE_FOR)
