@@ -37,15 +37,15 @@ class Tracing:
         self._channel = channel
         self._tracer = trace.get_tracer(conventions.SCOPE, tracer_provider=provider)
 
-    def begin(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> BatchSpans | None:
+    def begin(self, planned: Sequence[Plan | Refusal]) -> BatchSpans | None:
         """Start the spans of a batch; None if that fails."""
         try:
-            return self._begun(planned, runs)
+            return self._begun(planned)
         except Exception:  # noqa: BLE001  tracing must stop no work
             log().exception("otel: a batch is not traced")
             return None
 
-    def _begun(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> BatchSpans:
+    def _begun(self, planned: Sequence[Plan | Refusal]) -> BatchSpans:
         events = [one.event if isinstance(one, Plan) else one.outcome.event for one in planned]
         callers = {
             index: caller
@@ -72,24 +72,18 @@ class Tracing:
         # In a batch of several events, the span of a handler links to the sender of its event.
         linked = {id(events[index]): _link(one, None) for index, one in callers.items()}
         inside = trace.set_span_in_context(span, parent)
-        return BatchSpans(self._tracer, span, inside, runs, linked if len(events) > 1 else {})
+        return BatchSpans(self._tracer, span, inside, linked if len(events) > 1 else {})
 
 
 class BatchSpans:
     """The span of a batch, and the spans of its handlers."""
 
     def __init__(
-        self,
-        tracer: trace.Tracer,
-        span: Span,
-        inside: Context,
-        runs: Sequence[Run],
-        links: dict[int, Link],
+        self, tracer: trace.Tracer, span: Span, inside: Context, links: dict[int, Link]
     ) -> None:
         self._tracer = tracer
         self._span = span
         self._context = inside
-        self._runs = runs
         self._links = links
         self._handlers: dict[Run, Span] = {}
         self._ends: dict[Run, int] = {}

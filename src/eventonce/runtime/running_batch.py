@@ -45,7 +45,7 @@ class Trace(Protocol):
 class Tracer(Protocol):
     """A tracer of batches."""
 
-    def begin(self, planned: Sequence[Plan | Refusal], runs: Sequence[Run]) -> Trace | None:
+    def begin(self, planned: Sequence[Plan | Refusal]) -> Trace | None:
         """Begin the trace of a batch, in the context of its caller; None if it is not traced."""
         ...
 
@@ -82,7 +82,7 @@ class RunningBatch:
         self.nested = self.called_in is not False
         """Whether a handler waits for this batch."""
         if runtime.tracer is not None:
-            self.trace = trace = runtime.tracer.begin(planned, self.runs)
+            self.trace = trace = runtime.tracer.begin(planned)
             if trace is not None:
                 for run in self.runs:
                     run.traced = trace.around(run)
