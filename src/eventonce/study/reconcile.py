@@ -15,7 +15,7 @@ from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival
 from eventonce.study.fields import leaves_of
-from eventonce.study.index import UINT64_MASK
+from eventonce.study.index import UINT64_MASK, lines_at
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
@@ -108,7 +108,8 @@ def reconcile(
             lines = scratch.rows(
                 "SELECT min(line) FROM expected ANTI JOIN seen USING (key) GROUP BY key ORDER BY 1"
             )
-            _give(expected, (line for (line,) in lines), missing)
+            for _, raw in lines_at(expected, (line for (line,) in lines)):
+                missing(raw)
         return Reconciled(counts[0], counts[1], counts[2], types, next(keyless))
 
 
@@ -124,13 +125,3 @@ def _rows(capture: Capture, key_of: KeyOf, keyless: count[int]) -> Iterator[byte
             continue
         kind = event.type.replace("\t", " ").replace("\n", " ").replace("\r", " ")
         yield f"{number}\t{key}\t{kind}\n".encode("utf-8", "replace")
-
-
-def _give(
-    paths: Sequence[Place], wanted: Iterator[int], missing: Callable[[bytes], object]
-) -> None:
-    line = next(wanted, None)
-    for number, raw in enumerate(Capture(paths, unread=[]), start=1):
-        if number == line:
-            missing(raw)
-            line = next(wanted, None)
