@@ -54,12 +54,13 @@ _PAIRS: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF: Final = r"(.|\n)*\\u[dD][89a-fA-F](.|\n)*"
 
 
-def _literal(text: str, *, escaped: bool = False) -> str:
+def literal(text: str, *, escaped: bool = False) -> str:
+    """Return this text as a literal; `escaped` where a backslash begins an escape."""
     return "'" + (text.replace("\\", "\\\\") if escaped else text).replace("'", "''") + "'"
 
 
 def _half(replace: str, like: str, *, escaped: bool) -> str:
-    pairs, half = _literal(_PAIRS, escaped=escaped), _literal(_HALF, escaped=escaped)
+    pairs, half = literal(_PAIRS, escaped=escaped), literal(_HALF, escaped=escaped)
     return like.format(replace.format("a", pairs), half)
 
 
@@ -72,10 +73,10 @@ DIALECTS: Final[dict[str, Dialect]] = {
         items="CASE WHEN JSON_TYPE(a) = 'ARRAY' THEN CAST(a AS JSON[]) END",
         # Outside of strings, 1.0 is written as 1.
         content="REGEXP_REPLACE(JSON_NORMALIZE(a), "
-        + _literal(f"({_STRINGS})" + r"|-(0)\.0([,\]}]|$)|([0-9])\.0([,\]}]|$)")
+        + literal(f"({_STRINGS})" + r"|-(0)\.0([,\]}]|$)|([0-9])\.0([,\]}]|$)")
         + r", '\1\3\4\5\6', 'g')",
         inexact="REGEXP_MATCHES(REGEXP_REPLACE(a, "
-        + _literal(_STRINGS)
+        + literal(_STRINGS)
         + ", '', 'g'), '[0-9][eE]|[0-9]{16}[.]')",
         without="CASE WHEN JSON_TYPE(a) = 'OBJECT' THEN JSON_MERGE_PATCH(a, b) ELSE a END",
         sha256="SHA256(a)",
@@ -83,7 +84,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         decimal="TRY_CAST(a AS DECIMAL(27, 9))",
         # DuckDB reads NaN, and of two fields with one name the first; the engine takes the last.
         suspect="REGEXP_MATCHES(REGEXP_REPLACE(a, "
-        + _literal(_STRINGS)
+        + literal(_STRINGS)
         + ", '0', 'g'), '(?i)nan|inf|,\\s*[\\]}]')",
         anchor=f"LIST_REDUCE(a, LAMBDA x, y : {_FOLD})",
         wide_spaces=_CLASS,
@@ -96,7 +97,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         items="TRY_CAST(a AS ARRAY<VARIANT>)",
         # Parsed twice: a number that is written as 1.0 the first time is then written as 1.
         content="TO_JSON(TRY_PARSE_JSON(TO_JSON(a)))",
-        inexact="REGEXP_REPLACE(a, " + _literal(_STRINGS, escaped=True) + ", '') RLIKE "
+        inexact="REGEXP_REPLACE(a, " + literal(_STRINGS, escaped=True) + ", '') RLIKE "
         "'[0-9]E|(?=[0-9.]{17})[0-9]+[.][0-9]'",
         without="TRY_PARSE_JSON(COALESCE(TO_JSON(MAP_FILTER(FROM_JSON(TO_JSON(a), "
         "'map<string,variant>'), (k, v) -> NOT k IN (b))), TO_JSON(a)))",
@@ -114,7 +115,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         text="JSON_FORMAT(a)",
         items="TRY_CAST(a AS ARRAY(JSON))",
         content="JSON_FORMAT(a)",
-        inexact="REGEXP_LIKE(REGEXP_REPLACE(a, " + _literal(_STRINGS) + ", ''), '[0-9][eE.]')",
+        inexact="REGEXP_LIKE(REGEXP_REPLACE(a, " + literal(_STRINGS) + ", ''), '[0-9][eE.]')",
         without="COALESCE(CAST(MAP_FILTER(TRY_CAST(a AS MAP(VARCHAR, JSON)), "
         "(k, v) -> NOT k IN (b)) AS JSON), a)",
         sha256="LOWER(TO_HEX(SHA256(TO_UTF8(a))))",
@@ -131,7 +132,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         text="TO_JSON(a)",
         items="CASE WHEN IS_ARRAY(a) THEN CAST(a AS ARRAY) END",
         content="TO_JSON(a)",
-        inexact="REGEXP_LIKE(REGEXP_REPLACE(a, " + _literal(_STRINGS, escaped=True) + ", ''), "
+        inexact="REGEXP_LIKE(REGEXP_REPLACE(a, " + literal(_STRINGS, escaped=True) + ", ''), "
         "'.*[0-9][eE.].*')",
         without="CASE WHEN IS_OBJECT(a) "
         "THEN OBJECT_PICK(a, ARRAY_EXCEPT(OBJECT_KEYS(a), [b])) ELSE a END",

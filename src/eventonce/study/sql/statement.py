@@ -12,7 +12,7 @@ from eventonce.rules.claims import FALLBACKS, compiled, content_trees
 from eventonce.rules.expressions import Path, made_optional, parse, parse_path
 from eventonce.rules.instants import SECONDS_BELOW
 from eventonce.rules.rule import Match, Rule
-from eventonce.study.sql.dialects import Dialect, path
+from eventonce.study.sql.dialects import Dialect, literal, path
 from eventonce.study.sql.law import INEXACT_NUMBERS, judged
 from eventonce.study.sql.parts import (
     ABSENT_PART,
@@ -249,7 +249,7 @@ class Statement:
         by = self._by_rule
         version = by(lambda one: one.order)
         return f"""SELECT event, place{kept}, arrived, way,
-          {by(lambda one: _literal(one.rule.name), "NULL")} AS rule,
+          {by(lambda one: literal(one.rule.name), "NULL")} AS rule,
           CASE WHEN way IN ('fact', 'state') THEN {by(lambda one: one.key)}
             WHEN way IN ('id', 'hash') THEN {by(lambda one: one.other_key)} END AS key,
           CASE WHEN way = 'state' THEN {version} END AS version,
@@ -320,7 +320,7 @@ class Statement:
         start = f"COALESCE(CAST(({_hundredths(at)}) AS VARCHAR), '')" if key.prefixed else "''"
         replay = "COALESCE(its_replay, '')" if rule.on_replay == "force" else "''"
         head = f"COALESCE(its_org, '\"\"') || ',' || {replay}"
-        scope = _literal(json.dumps([rule.scope])) if rule.scope else "its_type"
+        scope = literal(json.dumps([rule.scope])) if rule.scope else "its_type"
         otherwise, other_key, other_doubt = self._last_resort(rule, ignored, head)
         return _Made(
             rule=rule,
@@ -371,10 +371,6 @@ def _names(columns: Mapping[Any, str]) -> str:
 
 def _listed(parts: Sequence[Part]) -> str:
     return " || ',' || ".join(f"COALESCE({part.value}, {ABSENT_PART})" for part in parts)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _hundredths(at: str) -> str:
