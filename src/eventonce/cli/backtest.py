@@ -230,22 +230,9 @@ def _report(results: Sequence[Result], examples: str, *, known: bool) -> str:
 
 def _costs(results: Sequence[Result]) -> str:
     rows = [
-        (
-            one.cost.events,
-            f"${one.cost.dynamodb_dollars:.2f}",
-            one.cost.records,
-            *(
-                f"{size / 1e6:.1f} MB"
-                for size in (
-                    one.cost.redis_bytes,
-                    one.cost.postgres_bytes,
-                    one.cost.sqlite_bytes,
-                )
-            ),
-            one.guard,
-        )
+        (cost.events, cost.dollars, cost.records, *cost.megabytes(" "), one.guard)
         for one in results
-        if one.cost
+        if (cost := one.cost)
     ]
     if not rows:
         return ""

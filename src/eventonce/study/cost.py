@@ -49,6 +49,16 @@ class Cost(msgspec.Struct, frozen=True):
     postgres_bytes: int
     sqlite_bytes: int
 
+    @property
+    def dollars(self) -> str:
+        """The price of DynamoDB as text."""
+        return f"${self.dynamodb_dollars:.2f}"
+
+    def megabytes(self, space: str) -> tuple[str, ...]:
+        """Return the sizes on Redis, PostgreSQL and SQLite as text; `space` precedes the unit."""
+        sizes = (self.redis_bytes, self.postgres_bytes, self.sqlite_bytes)
+        return tuple(f"{size / 1e6:.1f}{space}MB" for size in sizes)
+
 
 def cost(
     *, span: int, runs: int, versions: int, copies: int, remembered: int, keys: int

@@ -51,21 +51,9 @@ def backtest_page(
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
     costs = [
-        (
-            one.guard,
-            one.cost.events,
-            f"${one.cost.dynamodb_dollars:.2f}",
-            *(
-                f"{size / 1e6:.1f}{THIN}MB"
-                for size in (
-                    one.cost.redis_bytes,
-                    one.cost.postgres_bytes,
-                    one.cost.sqlite_bytes,
-                )
-            ),
-        )
+        (one.guard, cost.events, cost.dollars, *cost.megabytes(THIN))
         for one in results
-        if one.cost
+        if (cost := one.cost)
     ]
     if costs:
         head = ("guard", "events", "DynamoDB", "Redis", "PostgreSQL", "SQLite")
