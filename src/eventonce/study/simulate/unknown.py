@@ -29,7 +29,6 @@ Value = Callable[[Random], Any]
 class _Form(NamedTuple):
     """The form of the source's events: the name of each field."""
 
-    entity: str
     box: str
     id: str
     number: Value
@@ -110,7 +109,6 @@ def _drawn(entity: str, chance: Random) -> _Form:
         # With a counter the time may be coarse, because the counter tells events apart.
         times = (*times, seconds, lambda milliseconds: milliseconds // 1000)
     return _Form(
-        entity,
         chance.choice((*BOXES, "")),
         chance.choice(IDS).format(entity),
         chance.choice(numbers),
