@@ -4,6 +4,7 @@ the style of a plot."""
 from __future__ import annotations
 
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -12,16 +13,19 @@ import msgspec
 
 from eventonce import presets
 from eventonce.cli.diagnose import STATES_PRESET
+from eventonce.markup import Html, joined, tag
 from eventonce.rules import Ruleset
 from eventonce.study.backtest import Result, backtest
 from eventonce.study.diagnose import Diagnosis, diagnose
 from eventonce.study.guards import RECIPES, RulesGuard
 from eventonce.study.index import Index, Planned
-from eventonce.study.page.layout import plot_style
-from eventonce.study.page.plots import PAGE_PX, Plot, whole
+from eventonce.study.page.plots import PAGE_PX, Drawn, Plot, svg, text
 from eventonce.study.simulate import Scenario, capture
 
 EVENTS: Final = 20_000
+MARGIN_PX: Final = 24
+TITLE_PX: Final = 26
+"""The space around a plot, and for its title, in pixels."""
 
 
 @cache
@@ -57,5 +61,15 @@ def _rules(preset: str) -> Ruleset:
 
 
 def paper(plot: Plot) -> str:
-    """Return the plot as a picture."""
-    return whole(plot, PAGE_PX, plot_style())
+    """Return the plot as the text of an SVG file, with a background."""
+    height, parts = plot.draw(PAGE_PX)
+    style = files("eventonce.study.page").joinpath("plot.css").read_text("utf-8")
+    background = tag("rect", width="100%", height="100%", rx=10, class_="paper")
+    moved = tag("g", *parts, transform=f"translate({MARGIN_PX} {MARGIN_PX + TITLE_PX})")
+    head = text(MARGIN_PX, MARGIN_PX + 8, plot.title, "title")
+    shown: list[Html] = [Html(f"<style>{style}</style>"), background, head, moved]
+
+    def draw(_: int) -> Drawn:
+        return height + 2 * MARGIN_PX + TITLE_PX, shown
+
+    return joined(svg(plot._replace(draw=draw), PAGE_PX + 2 * MARGIN_PX), Html("\n"))

@@ -7,7 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eventonce.study.page import Page, Pair, data, figure, number, plots, share, side_by_side, table
+from eventonce.markup import data, number, share
+from eventonce.study.page import plots
+from eventonce.study.page.layout import Page, figure, table
+from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scatter import Point, scatter
 
 HOSTILE = (

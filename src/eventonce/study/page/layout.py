@@ -84,15 +84,10 @@ class Page:
 
 
 @cache
-def plot_style() -> str:
-    """Return the style of plots, also of a plot in its own file."""
-    return files(__package__).joinpath("plot.css").read_text("utf-8")
-
-
-@cache
 def style() -> str:
     """Return the style of a page."""
-    return plot_style() + files(__package__).joinpath("page.css").read_text("utf-8")
+    folder = files(__package__)
+    return "".join(folder.joinpath(name).read_text("utf-8") for name in ("plot.css", "page.css"))
 
 
 def figure(plot: Plot, caption: object = None) -> Html:

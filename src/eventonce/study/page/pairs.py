@@ -29,7 +29,7 @@ class Pair(NamedTuple):
         return [path for path in {**a, **b} if a.get(path, ABSENT) != b.get(path, ABSENT)]
 
 
-def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
+def side_by_side(pair: Pair, *, values: bool) -> Html:
     """Return the fields of both events; those that differ come first."""
     differing = pair.differing
     a, b = pair.first[1], pair.copy[1]
@@ -52,7 +52,6 @@ def side_by_side(pair: Pair, *, values: bool, opened: bool = False) -> Html:
             tag("tbody", *rows),
             class_="pair",
         ),
-        opened=opened,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from eventonce.markup import Html, joined, number, tag
+from eventonce.markup import Html, number, tag
 from eventonce.study.page.scales import LETTER_PX, Linear, Log, days, rounded, staggered
 
 PAGE_PX: Final = 720
@@ -33,12 +33,11 @@ class Plot(NamedTuple):
     rows: Sequence[tuple[object, ...]]
 
 
-def svg(plot: Plot, width: int, look: str = "", inside: Html | None = None) -> Html:
+def svg(plot: Plot, width: int, look: str = "") -> Html:
     """Return the plot as one element."""
     height, parts = plot.draw(width)
     return tag(
         "svg",
-        inside,
         tag("title", plot.title),
         tag("desc", plot.said),
         *parts,
@@ -264,16 +263,3 @@ def _ends(curve: Curve, across: Log, up: Linear, width: int, top: float) -> Iter
     for x, y in curve.points[-1:]:
         yield tag("circle", cx=across.at(x), cy=up.at(y), r=3.5, class_=f"dot {curve.look}")
         yield text(width, up.at(y) - 8, curve.shown(y), "strong halo", "end")
-
-
-def whole(plot: Plot, width: int, style: str, margin: int = 24) -> str:
-    """Return the plot as the text of an SVG file, with a background."""
-    height, parts = plot.draw(width)
-    paper = tag("rect", width="100%", height="100%", rx=10, class_="paper")
-    moved = tag("g", *parts, transform=f"translate({margin} {margin + 26})")
-    head = text(margin, margin + 8, plot.title, "title")
-
-    def draw(_: int) -> Drawn:
-        return height + 2 * margin + 26, [Html(f"<style>{style}</style>"), paper, head, moved]
-
-    return joined(svg(plot._replace(draw=draw), width + 2 * margin), Html("\n"))
