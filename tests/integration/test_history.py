@@ -201,14 +201,18 @@ def test_a_limit_hides_copies_of_an_event_but_not_its_run(history: History) -> N
     search = Search(conversation="c")
     latest = history.find(search, 4)
     assert {one.status for one in latest} == {"duplicate"}
-    found = history.with_winners(history.with_runs(latest, search))
+    found, cut = history.story(search, 4)
     assert [one.id for one in found] == ["id-1", *(one.id for one in latest)]
-    (chapter,) = told(found, cut=latest[0].at)
+    assert cut == latest[0].at
+    (chapter,) = told(found, cut=cut)
     ran, copies = chapter.sentences
     assert ran.startswith("ran at ")
     assert copies.startswith("4 or more copies since, the last at ")
-    assert history.with_runs(found, search) == found
-    assert history.with_runs(latest, Search(status="duplicate")) == latest, "a run does not match"
+    every, cut = history.story(search, 10)
+    assert (len(every), cut) == (10, every[0].at), "each run is there once"
+    assert history.story(search, 11) == (every, 0)
+    copies_only, _ = history.story(Search(status="duplicate"), 4)
+    assert [one.id for one in copies_only] == [one.id for one in latest], "a run does not match"
     key = latest[0].key.hex()
     (without,) = told(latest)
     (said,) = without.sentences

@@ -17,6 +17,7 @@ from eventonce.history import Decision, History, Search, recorder, subjects
 from eventonce.history import search as search_module
 from eventonce.history.decision import LONGEST_TEXT, id_kept
 from eventonce.history.story import told
+from eventonce.history.winners import with_winners
 from eventonce.rules import Ruleset
 from eventonce.types import Event
 from tests.helpers import PATIENCE
@@ -68,7 +69,7 @@ ALL = Search()
 
 
 def winners(history: History, search: Search = ALL) -> list[tuple[str, str, str | None]]:
-    found = history.with_winners(history.find(search))
+    found = history.story(search)[0]
     return [(one.id, one.status, one.winner) for one in found]
 
 
@@ -99,9 +100,9 @@ def test_a_copy_names_the_event_that_took_effect(
         ("c", "duplicate", "a"),
         ("c", "duplicate", "b"),
     ]
-    (chapter,) = told(history.with_winners(history.find(Search(copies="other", consumer="crm"))))
+    (chapter,) = told(history.story(Search(copies="other", consumer="crm"))[0])
     assert ", of event a, under another transport id" in chapter.sentences[0]
-    (whole, *_) = told(history.with_winners(history.find(Search(consumer="crm"))))
+    (whole, *_) = told(history.story(Search(consumer="crm"))[0])
     assert " as event a on worker w1" in whole.sentences[0]
     assert ", of event a; 1 under the same" in whole.sentences[1]
 
@@ -119,7 +120,7 @@ def test_a_version_that_was_dropped_names_the_one_that_was_applied(history: Hist
         ("b", "duplicate", "b"),
         ("d", "duplicate", "b"),
     ]
-    (chapter,) = told(history.with_winners(history.find(Search(id="c"))))
+    (chapter,) = told(history.story(Search(id="c"))[0])
     (sentence,) = chapter.sentences
     assert sentence.endswith(f"older than {NOON + 20}, which was applied; event b has that version")
 
@@ -156,7 +157,7 @@ def test_a_winner_that_the_history_does_not_have_is_nobody(history: History) -> 
         ("d", "stale", None),
         ("e", "duplicate", None),
     ]
-    (chapter, *_) = told(history.with_winners(history.find(Search(id="e"))))
+    (chapter, *_) = told(history.story(Search(id="e"))[0])
     assert "of event" not in chapter.sentences[0]
 
 
@@ -176,9 +177,10 @@ def test_the_last_effect_before_a_copy_is_its_winner(
     found = history.find(Search())
     # The clock of one worker may be somewhat behind, so that its copy comes before all effects.
     early, before = (msgspec.structs.replace(found[1], at=NOON - off) for off in (9_000, 99_000))
-    told_ = history.with_winners([*found, early, before])
+    with history._tables() as tables:
+        told_ = with_winners([*found, early, before], tables.leads)
     assert [one.winner for one in told_] == [None, "a", None, "b", "a", None]
-    chapters = told(history.with_winners(found))
+    chapters = told(history.story(Search())[0])
     assert "of event" not in " ".join(chapters[0].sentences), "each copy is of another event"
 
 
@@ -217,7 +219,7 @@ def test_winners_are_found_by_the_index_of_keys_in_one_question(tmp_path: Path) 
             tables._driver.rows = lambda query, values=(): (  # type: ignore[method-assign]
                 asked.append((query, values)) or rows(query, values)  # type: ignore[func-returns-value]
             )
-            history.with_winners(found)
+            with_winners(found, tables.leads)
             asked = [(query, values) for query, values in asked if "h.reason" in query]
             ((query, values),) = asked
             plan = str(rows(f"EXPLAIN QUERY PLAN {query}", values))
@@ -231,7 +233,7 @@ def test_with_a_secret_the_winner_is_a_digest(uri: str) -> None:
         for id_ in ("order-4711", "order-4712"):
             crm.process([event(id_, "call", call=1)])
         history.flush()
-        done, copy = history.with_winners(history.find(Search()))
+        done, copy = history.story(Search())[0]
         assert copy.winner == done.id
         assert done.id.startswith("#")
 

@@ -134,9 +134,7 @@ def history(
     with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
         if totals:
             return _counted(opened, search, as_json=as_json)
-        found = opened.find(search, limit)
-        cut = found[0].at if len(found) == limit else 0
-        found = opened.with_winners(opened.with_runs(found, search) if cut else found)
+        found, cut = opened.story(search, limit)
         hidden = opened.hidden_from(search) if found else 0
     chapters = told(found, whole=search.whole, cut=cut)
     emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)

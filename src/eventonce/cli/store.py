@@ -211,11 +211,10 @@ def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterat
 
 
 def _found(history: History, search: Search) -> list[Decision]:
-    found = history.find(search, limit=MOST_DECISIONS)
-    if len(found) == MOST_DECISIONS:
+    found, cut = history.story(search, MOST_DECISIONS)
+    if cut:
         notice(f"the history has more decisions; the latest {MOST_DECISIONS:,} are told")
-        found = history.with_runs(found, search)
-    return history.with_winners(found)
+    return found
 
 
 def _answered(ask: Callable[[], list[Line]]) -> list[Line] | None:

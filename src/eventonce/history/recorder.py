@@ -161,17 +161,19 @@ class History:
                     self._check_secrets(tables, what, name)
             return found
 
-    def with_runs(self, decisions: Sequence[Decision], search: Search) -> list[Decision]:
-        """Return these latest decisions of a search, and for each event without a run among them
-        the latest run that took effect and matches: a limit must not hide it."""
+    def story(
+        self, search: Search, limit: int = 1000, *, runs: bool = True
+    ) -> tuple[list[Decision], int]:
+        """Return what `find` returns, each copy with the transport id of the event that took
+        effect, if the history has that event; and the time of the earliest within the limit, 0 if
+        the limit left none out. If it did, each event without a run among them comes with the
+        latest run that took effect and matches, unless `runs` is false."""
+        found = self.find(search, limit)
+        cut = found[0].at if len(found) == limit else 0
         with self._tables() as tables:
-            return with_runs(decisions, partial(tables.runs, search))
-
-    def with_winners(self, decisions: Sequence[Decision]) -> list[Decision]:
-        """Return these decisions, each copy with the transport id of the event that took effect,
-        if the history has that event."""
-        with self._tables() as tables:
-            return with_winners(decisions, tables.leads)
+            if cut and runs:
+                found = with_runs(found, partial(tables.runs, search))
+            return with_winners(found, tables.leads), cut
 
     def hidden(self, what: What, name: str) -> int:
         """Return how many decisions may have this conversation, transport id or subject and cannot

@@ -65,14 +65,8 @@ async def page(request: Request) -> Response:
 
 
 def _found(context: Context, query: SearchQuery) -> tuple[list[Decision], int]:
-    """Return the decisions, and the time of the earliest within the limit; 0 if the limit left none
-    out. To a story that it cut, the runs of its events are added."""
     with context.resources.searching() as history:
-        found = history.find(query.search, query.limit)
-        cut = found[0].at if len(found) == query.limit else 0
-        if cut and query.one:
-            found = history.with_runs(found, query.search)
-        return history.with_winners(found), cut
+        return history.story(query.search, query.limit, runs=query.one)
 
 
 def _title(query: SearchQuery) -> str:
