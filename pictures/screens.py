@@ -93,6 +93,7 @@ def main() -> None:
         tables = Tables(SQLiteDriver(location_of(played.resources.history)))
         tables.add(_hour())
         tables.states.tell(_states())
+        tables.commit()
         tables.close()
         app = dashboard(played.resources)
         with server.listen("0") as listening, server.serving(app, listening):

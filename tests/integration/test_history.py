@@ -857,6 +857,22 @@ def test_a_write_that_is_interrupted_is_made_again_and_once(
     assert history._background._size == 0
 
 
+def test_a_deletion_that_is_interrupted_deletes_nothing(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    consumer(history, handler=lambda _: None).process([call(1, conversationId="c")])
+    history.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(history._opened.subjects, "drop", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            history.forget("c")
+    assert [one.id for one in history.find(Search())] == ["id-1"]
+    assert history.forget("c") == 1
+
+
 @pytest.fixture
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A history with one decision that its reader may not write; to root nothing is forbidden."""

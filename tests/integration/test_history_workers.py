@@ -231,8 +231,8 @@ def test_who_may_not_make_the_table_still_keeps_what_is_decided(
             until(lambda: history.find(Search(id=f"id-{number}")))  # noqa: B023  called at once
         assert "let a user who may create tables open the history once" in caplog.text
         assert len(caplog.records) == 1, "one line says all"
-        with history._tables() as tables:
-            with pytest.raises(StoreMismatch):
+        with history._background.writing:
+            with pytest.raises(StoreMismatch), history._tables() as tables:
                 tables.states.tell([])
             assert _open_transactions(cluster) == 0
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")

@@ -172,8 +172,6 @@ class StateTable:
             for one in states
         ]
         if not self._driver.has(WORKERS):
-            # The question has begun a transaction.
-            self._driver.commit()
             raise StoreMismatch(
                 f"there is no table {WORKERS}; let a user who may create tables open the history "
                 "once"
@@ -185,7 +183,6 @@ class StateTable:
             "state = excluded.state",
             rows,
         )
-        self._driver.commit()
 
     def remove(self, states: Iterable[WorkerState]) -> None:
         """Delete the rows of these states."""
@@ -194,7 +191,6 @@ class StateTable:
             "AND process = ?",
             [_which(one) for one in states],
         )
-        self._driver.commit()
 
     def read(self) -> list[WorkerState]:
         """Return all states; none if the history is older than this table, or if this user may not
@@ -203,7 +199,6 @@ class StateTable:
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
             f"FROM {WORKERS} ORDER BY worker, consumer, channel, process"
         )
-        self._driver.commit()
         fields = WorkerState.__struct_fields__[:-1]
         return [
             WorkerState(
@@ -216,7 +211,6 @@ class StateTable:
         """Delete the states that are older than this."""
         if self._driver.may(WORKERS, "DELETE"):
             self._driver.run(f"DELETE FROM {WORKERS} WHERE told < ?", (before,))  # noqa: S608  ours
-        self._driver.commit()
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""

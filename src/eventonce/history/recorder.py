@@ -205,9 +205,7 @@ class History:
     def tells_states(self) -> bool:
         """Whether `states` can be read here."""
         with self._tables() as tables:
-            readable = tables.states.readable
-            tables.commit()
-            return readable
+            return tables.states.readable
 
     def states(self) -> list[WorkerState]:
         """Return the states that processes reported; for a killed process, its last one."""
@@ -234,15 +232,12 @@ class History:
     def subjects(self, having: Callable[[str], bool]) -> list[bytes]:
         """Return the keys of all subjects for which `having` is true."""
         with self._tables() as tables:
-            found = [key for key, subject in tables.subjects.all() if having(subject)]
-            tables.commit()
-        return found
+            return [key for key, subject in tables.subjects.all() if having(subject)]
 
     def drop_subjects(self, keys: Iterable[bytes]) -> None:
         """Delete the subjects of these keys; their decisions stay."""
         with self._tables() as tables:
             tables.subjects.drop(keys)
-            tables.commit()
 
     def forget(self, conversation: str, *, partly: bool = False) -> int:
         """Delete all decisions about this conversation, and return their number. ConfigError, and
@@ -305,9 +300,10 @@ class History:
             if self._background.ending:
                 # The end of the process waits for this thread; the next process continues.
                 break
-        with self._tables() as tables:
-            if total:
+        if total:
+            with self._tables() as tables:
                 tables.drop_unused(before, wall_clock())
+        with self._tables() as tables:
             tables.states.drop(wall_clock() - STATES_KEPT)
         return total
 
@@ -419,8 +415,9 @@ class History:
 
     @contextmanager
     def _tables(self) -> Iterator[Tables]:
-        """Yield the tables, for this thread alone. The first use in a process opens the database,
-        and creates the tables or checks that they exist."""
+        """Yield the tables, for this thread alone, and commit at the end; after an error nothing is
+        kept. The first use in a process opens the database, and creates the tables or checks that
+        they exist."""
         with self._background.writing:
             if self._process == os.getpid() and self._opened.removed():
                 log().warning(
@@ -446,8 +443,11 @@ class History:
                 if not self._ready:
                     self._begin()
                 yield self._opened
-            except self._module.Error as error:
+                self._opened.commit()
+            except BaseException as error:
                 self._opened.rollback()
+                if not isinstance(error, self._module.Error):
+                    raise
                 why = self._opened.refused(error)
                 if why:
                     # A connection that was opened read-only stays so, even if rights are granted.

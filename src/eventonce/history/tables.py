@@ -92,7 +92,8 @@ _COUNT: Final = (
 
 
 class Tables:
-    """A history in a database; for one thread at a time."""
+    """A history in a database; for one thread at a time. `make` and `add` commit; after all other
+    calls the caller commits, because PostgreSQL begins a transaction for a question, too."""
 
     def __init__(self, driver: Driver, digests: Digests = NO_DIGESTS) -> None:
         self._driver = driver
@@ -252,7 +253,6 @@ class Tables:
             (start,),
         )
         if first is None:
-            self._driver.commit()
             return 0, None
         dropped = self._driver.run(
             "DELETE FROM eventonce_history "
@@ -260,12 +260,11 @@ class Tables:
             (first, first + limit, before, last - most),
         )
         ((number, at),) = self._driver.rows(_LATER, (first + limit,)) or ((None, 0),)
-        self._driver.commit()
         return dropped, number if at < before or (number or 0) <= last - most else None
 
     def drop_unused(self, before: int, now: int) -> None:
         """Delete the counts, the subjects and the kinds that no decision has any more."""
-        at = self._oldest() or now
+        at = self.begin() or now
         began = at if at <= now else before
         self._driver.run(
             "DELETE FROM eventonce_history_minutes WHERE minute < ?", (began // MINUTE,)
@@ -279,28 +278,19 @@ class Tables:
                 "(SELECT DISTINCT kind FROM eventonce_history)",
                 (now - UNUSED_KIND_AGE,),
             )
-        self._driver.commit()
 
     def consumers(self) -> list[str]:
         """Return the names of the consumers of all kinds."""
         names = "SELECT DISTINCT consumer FROM eventonce_history_kinds ORDER BY consumer"
-        rows = self._driver.rows(names)
-        self._driver.commit()
-        return [name for (name,) in rows]
+        return [name for (name,) in self._driver.rows(names)]
 
     def types(self) -> list[tuple[str, str]]:
         """Return the types and sources of all kinds."""
         rows = self._driver.rows("SELECT DISTINCT type, source FROM eventonce_history_kinds")
-        self._driver.commit()
         return [(type_, source) for type_, source in rows]
 
     def begin(self) -> int | None:
         """Return the time of the oldest decision; None if there is none."""
-        at = self._oldest()
-        self._driver.commit()
-        return at
-
-    def _oldest(self) -> int | None:
         ((at,),) = self._driver.rows(
             "SELECT at FROM eventonce_history ORDER BY number LIMIT 1"
         ) or ((None,),)
@@ -331,7 +321,6 @@ class Tables:
             f"WHERE k.kind = h.kind AND {where} ORDER BY h.number DESC LIMIT ?",
             (*values, limit),
         )
-        self._driver.commit()
         return sorted(map(_decision, reversed(rows)), key=attrgetter("at"))
 
     def leads(
@@ -351,7 +340,6 @@ class Tables:
             f"ORDER BY h.number DESC LIMIT {MOST_LEADS}",
             [*LEADING],
         )
-        self._driver.commit()
         for consumer, key, version, *lead in reversed(rows):
             yield Lead((consumer, bytes(key), None if version == NO_VERSION else version), *lead)
 
@@ -365,7 +353,6 @@ class Tables:
             "AND h.reason = ? AND h.at >= ?",
             (status, first, reason, since),
         )
-        self._driver.commit()
         return int(many)
 
     def _number_of(self, at: int) -> int:
@@ -399,7 +386,6 @@ class Tables:
             f"GROUP BY m.begin, {named} ORDER BY m.begin",
             (since // MINUTE, -(-until // MINUTE)),
         )
-        self._driver.commit()
         for begin, events, took, *kind in rows:
             yield begin * minutes * MINUTE, tuple(kind), int(events), int(took)
 
@@ -418,7 +404,6 @@ class Tables:
         keys = [bytes(key) for (key,) in self._driver.rows(states, names)]
         dropped = self._driver.run(f"DELETE {about}", names)
         self.subjects.drop(key for key in keys if not self._has(key))
-        self._driver.commit()
         return dropped
 
     def _has(self, key: bytes) -> bool:
@@ -442,7 +427,6 @@ class Tables:
     def span(self) -> int:
         """Return the number of decisions, including some deleted ones between others."""
         first, last = self._ends()
-        self._driver.commit()
         return last - first + 1 if last else 0
 
     def _ends(self) -> tuple[int, int]:
@@ -473,12 +457,10 @@ class Tables:
         table = "eventonce_history h"
         if what == "subject":
             if not self.subjects.readable:
-                self._driver.commit()
                 return 0
             table += f" JOIN {SUBJECTS} s ON s.key = h.key"
         count = f"SELECT count(*) FROM {table} WHERE {where}"  # noqa: S608  ours
         ((many,),) = self._driver.rows(count, values)
-        self._driver.commit()
         return int(many)
 
 
