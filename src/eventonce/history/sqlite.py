@@ -27,15 +27,21 @@ class SQLiteDriver:
     """A file that all processes of a machine may write to."""
 
     number = "INTEGER PRIMARY KEY AUTOINCREMENT"
+    """The type of an auto-increment column that never uses a number twice."""
     row = "INTEGER PRIMARY KEY"
+    """The type of an auto-increment column that may reuse numbers of deleted rows: it is faster."""
     octets = "BLOB"
+    """The type of a column of bytes."""
     first: Sequence[str] = ()
+    """The statements to run before those that create the tables."""
 
     def __init__(self, location: Location, *, look: bool = False) -> None:
         self._location = location
         self._path = str(location.path)
         self.fixed = False
+        """Whether this connection cannot see later writes."""
         self.missing = ""
+        """Why this connection may miss earlier writes; empty if it sees all."""
         if not look:
             # The file holds ids of conversations: only its owner may read it.
             make_private(location.path)
@@ -99,19 +105,25 @@ class SQLiteDriver:
         return self._connected("mode=ro&immutable=1")
 
     def begin(self) -> None:
+        """Begin the transaction that creates the tables: one process at a time."""
         self.run("BEGIN IMMEDIATE")
 
     def has(self, name: str) -> bool:
+        """Whether there is a table or an index of this name."""
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
     def may(self, name: str, *_rights: str) -> bool:
-        """Whether there is a table of this name; SQLite has no rights to single tables."""
+        """Whether there is a table of this name, and this user has all these rights to it; SQLite
+        has no rights to single tables."""
         return self.has(name)
 
     def refused(self, error: Exception, /) -> str:
+        """Return why this connection may not write, as a text to follow the error; empty for any
+        other error. A new connection may have more rights than this one."""
         return f"; {not_writable(self._location.path)}" if _forbids(error) else ""
 
     def removed(self) -> bool:
+        """Whether the open database is no longer the one at its address."""
         try:
             return identity(self._path) != self._file
         except OSError as error:
@@ -119,9 +131,12 @@ class SQLiteDriver:
             raise StoreUnavailable(f"history {self._location.uri}: {error}") from error
 
     def run(self, query: str, values: Sequence[Any] = ()) -> int:
+        """Execute a query, and return the number of rows that it changed."""
         return self._database.execute(query, values).rowcount
 
     def insert(self, table: str, columns: Sequence[str], values: Sequence[Any]) -> None:
+        """Insert rows; `values` has the values of the first row, then of the second, and so on.
+        After a failure the transaction must be rolled back."""
         # One statement for many rows is faster than one for each row. OR ROLLBACK, because SQLite
         # copies each page that it changes if it must be able to undo the statement alone.
         row = f"({', '.join('?' * len(columns))})"
@@ -135,25 +150,32 @@ class SQLiteDriver:
         self._database.executemany(into + row, rows_of(values[whole:], len(columns)))
 
     def run_many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a query for each of these rows."""
         self._database.executemany(query, rows)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
         return self._database.execute(query, values).fetchall()
 
     def commit(self) -> None:
+        """Commit the transaction."""
         self._database.commit()
 
     def empty_log(self) -> None:
+        """Remove deleted data from the write-ahead log, unless another connection prevents it."""
         empty_log(self._database)
 
     def scrub(self) -> str:
+        """Erase deleted data from the files, and return why that failed; empty if it did not."""
         return scrub(self._database)
 
     def rollback(self) -> None:
+        """Roll the transaction back; a broken connection is no error."""
         with suppress(sqlite3.Error):
             self._database.rollback()
 
     def close(self) -> None:
+        """Close the connection."""
         self._database.close()
 
 

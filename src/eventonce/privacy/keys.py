@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import blake2b
 from os import urandom
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
@@ -54,35 +54,21 @@ def refused() -> type[Exception]:
     return InvalidTag
 
 
-class SealingKey(Protocol):
-    """A key that wraps data keys."""
-
-    @property
-    def name(self) -> str:
-        """The name of the key in messages; never the key itself."""
-        ...
-
-    def made(self) -> tuple[str, bytes, bytes]:
-        """Make a data key; return the id of this key, the data key, and the wrapped data key."""
-        ...
-
-    def opened(self, id: str, wrapped: bytes) -> bytes | None:
-        """Unwrap the data key that was wrapped under this id; None if another key wrapped it."""
-        ...
-
-
 class LocalKey:
     """A key of 32 bytes. Its id is a digest of the key, so it is the same in every process."""
 
     def __init__(self, key: bytes) -> None:
         self.name = blake2b(key, digest_size=8, person=b"eventonce key id").hexdigest()
+        """The name of the key in messages; never the key itself."""
         self._cipher = cipher(key)
 
     def made(self) -> tuple[str, bytes, bytes]:
+        """Make a data key; return the id of this key, the data key, and the wrapped data key."""
         data_key, nonce = urandom(KEY_BYTES), urandom(NONCE_BYTES)
         return self.name, data_key, nonce + self._cipher.encrypt(nonce, data_key, b"data key")
 
     def opened(self, id: str, wrapped: bytes) -> bytes | None:
+        """Unwrap the data key that was wrapped under this id; None if another key wrapped it."""
         if id != self.name:
             return None
         try:
@@ -163,6 +149,10 @@ class KmsKey:
                 "kms:GenerateDataKey and kms:Decrypt on this key."
             )
         return errors.explain(error, self.name, noun="key", unavailable=StoreUnavailable)
+
+
+SealingKey = LocalKey | KmsKey
+"""A key that wraps data keys."""
 
 
 def sealing_key(text: str) -> SealingKey:

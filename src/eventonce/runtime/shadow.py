@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,9 @@ from eventonce.rules.keys import content_hash, encode
 from eventonce.rules.parts import Incomplete, extractor, part, places_for
 from eventonce.rules.rule import Rule
 from eventonce.types import Event, Outcome
+
+if TYPE_CHECKING:
+    from eventonce.consumer import Consumer
 
 _BODY: Final = Hash(Path("body", (), optional=True))
 
@@ -73,14 +76,9 @@ class Decided(NamedTuple):
     at: int
 
 
-class Ruled(Protocol):
-    """A consumer, whose rules may be replaced."""
-
-    rules: Ruleset
-
-
-def shadow_observer(consumer: Ruled, write: Callable[[Decided], object]) -> Observer:
-    """Return an observer that calls `write` with each decision of a rule in shadow mode."""
+def shadow_observer(consumer: Consumer, write: Callable[[Decided], object]) -> Observer:
+    """Return an observer that calls `write` with each decision of a rule in shadow mode. The rules
+    of the consumer may be replaced."""
     known = consumer.rules
     shadowed = _shadowed(known)
 
@@ -122,7 +120,7 @@ def line_of(decided: Decided, named: Callable[[str], str] = str) -> bytes:
     )
 
 
-def to_standard_output(consumer: Ruled) -> Observer:
+def to_standard_output(consumer: Consumer) -> Observer:
     """Return an observer that prints the lines: for a Lambda function, whose output is its log."""
     return shadow_observer(consumer, lambda decided: print(line_of(decided).decode()))  # noqa: T201  its job
 

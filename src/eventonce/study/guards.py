@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -59,22 +59,6 @@ NO_ORDER: Final = -(1 << 63)
 """The stamp of a fact: an order may be negative."""
 
 
-class Guard(Protocol):
-    """Decides which deliveries run."""
-
-    @property
-    def name(self) -> str:
-        """The name of the guard in reports."""
-
-    def see(self, arrival: Arrival, detail: Any) -> Seen | None:
-        """Return the key that the guard remembers for this delivery; None if the delivery becomes a
-        dead letter. `detail` is decoded if possible."""
-
-    def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
-        """Yield the decision on each delivery of one key: `run`, or the reason of its drop; nothing
-        for a delivery that comes again later."""
-
-
 class _Decision(msgspec.Struct):
     """The decision of a guard on a line of the capture, in the form of `diagnose --lines`."""
 
@@ -88,11 +72,14 @@ class DecidedGuard:
 
     def __init__(self, file: Path) -> None:
         self.name = file.name
+        """The name of the guard in reports."""
         self.decisions = _numbered(file)
         self._file = file
         self._decode = msgspec.json.Decoder(_Decision).decode
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:  # noqa: ARG002  decided already
+        """Return the key that the guard remembers for this delivery; None if the delivery becomes a
+        dead letter. `detail` is decoded if possible."""
         number, text = next(self.decisions, (0, b""))
         if not number:
             raise ConfigError(
@@ -113,6 +100,8 @@ class DecidedGuard:
         return copy_of or line, -1, int(copy_of is not None), 0, 0
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
+        """Yield the decision on each delivery of one key: `run`, or the reason of its drop; nothing
+        for a delivery that comes again later."""
         for look in looks:
             if look.fault != AGAIN:
                 yield look, "duplicate" if look.version else "run"
@@ -195,7 +184,6 @@ class Recipe(NamedTuple):
     """Whether a message that a queue delivers again passes: the queue knows only sent messages."""
 
     def see(self, arrival: Arrival, detail: Any) -> Seen | None:
-        """Like `Guard.see`."""
         event = arrival.event
         if not isinstance(event, Event):
             return None
@@ -205,7 +193,6 @@ class Recipe(NamedTuple):
         return _digest(self.name, key), stamp, again, self.remember, 0
 
     def decide(self, looks: Iterable[Look]) -> Iterator[tuple[Look, str]]:
-        """Like `Guard.decide`."""
         marked, until, newest = -RACE_WINDOW, -1, -1
         acknowledged: set[int] = set()
         for look in looks:
@@ -259,6 +246,10 @@ class Powertools:
             else:
                 complete_until = look.at + look.remember
                 yield look, "run"
+
+
+Guard = DecidedGuard | RulesGuard | Recipe | Powertools
+"""Decides which deliveries run."""
 
 
 def _in_time(looks: Iterable[Look], again: list[Look]) -> Iterator[Look]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 
@@ -68,32 +68,6 @@ Hold = Callable[[float], object]
 """A function that reports this, and waits until the client is released, or for so many seconds."""
 
 
-class Client(Protocol):
-    """A client that makes calls on request."""
-
-    name: str
-
-    def begin(self, turn: Turn) -> None:
-        """Start the calls of this turn."""
-        ...
-
-    def held(self) -> None:
-        """Wait until the client has settled in its transaction."""
-        ...
-
-    def release(self) -> None:
-        """Let the client commit."""
-        ...
-
-    def replies(self) -> list[Reply]:
-        """Wait until the client has finished or died; return the replies to its calls so far."""
-        ...
-
-    def kill(self) -> None:
-        """End the client; its current call may or may not take effect."""
-        ...
-
-
 class ThreadClient:
     """A client in this process. A lost reply does not end it: a thread cannot be killed."""
 
@@ -106,21 +80,26 @@ class ThreadClient:
         self.released = threading.Event()
 
     def begin(self, turn: Turn) -> None:
+        """Start the calls of this turn."""
         self.holding.clear()
         self.released.clear()
         self.running = self.pool.submit(self._play, turn)
 
     def held(self) -> None:
+        """Wait until the client has settled in its transaction."""
         assert self.holding.wait(HANG_TIMEOUT), f"{self.name} hangs"
 
     def release(self) -> None:
+        """Let the client commit."""
         self.released.set()
 
     def replies(self) -> list[Reply]:
+        """Wait until the client has finished or died; return the replies to its calls so far."""
         assert self.running is not None
         return self.running.result(HANG_TIMEOUT)
 
     def kill(self) -> None:
+        """End the client; its current call may or may not take effect."""
         self.pool.shutdown()
 
     def _hold(self, seconds: float) -> None:
@@ -171,6 +150,10 @@ class ProcessClient:
 
     def kill(self) -> None:
         self.worker.kill()
+
+
+Client = ThreadClient | ProcessClient
+"""A client that makes calls on request."""
 
 
 def played(store: Store, turn: Turn, hold: Hold) -> Iterator[tuple[Call, Reply]]:

@@ -51,9 +51,11 @@ class Genesys:
         self._division = uuid(chance)
 
     def second(self) -> str:
+        """Return the source of a second integration of the same organisation."""
         return f"{self.source.rpartition('/')[0]}/reporting"
 
     def conversation(self, start: int, chance: Random) -> Iterator[Fact]:
+        """Yield the facts of one conversation that begins at this instant."""
         media = chance.choices(tuple(MEDIA), (60, 22, 10, 8))[0]
         call = _Conversation(self, media, start, chance)
         yield from call.arrival()

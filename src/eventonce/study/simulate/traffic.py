@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from time import gmtime, strftime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from eventonce.study.simulate.cxone import CXone
+    from eventonce.study.simulate.genesys import Genesys
+    from eventonce.study.simulate.unknown import Unknown
 
 json: Final = msgspec.json.Encoder().encode
 
@@ -25,17 +30,8 @@ class Fact(NamedTuple):
     detail: Detail
 
 
-class Traffic(Protocol):
-    """A source of facts."""
-
-    source: str
-    types: tuple[str, ...]
-
-    def second(self) -> str:
-        """Return the source of a second integration of the same organisation."""
-
-    def conversation(self, start: int, chance: Random) -> Iterator[Fact]:
-        """Yield the facts of one conversation that begins at this instant."""
+Traffic: TypeAlias = "Genesys | CXone | Unknown"
+"""A source of facts."""
 
 
 def uuid(chance: Random) -> str:
