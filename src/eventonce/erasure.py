@@ -19,9 +19,9 @@ from eventonce.core.masking import scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
+from eventonce.history.connection import POSTGRES_SCHEMES
 from eventonce.history.decision import SHORTEST_ID, conversation_of, id_kept
 from eventonce.history.digests import MARK
-from eventonce.history.recorder import POSTGRES_SCHEMES
 from eventonce.letters.selection import event_of, moment
 from eventonce.letters.sources import LetterSource, QueueLetterSource
 from eventonce.runtime.brief_results import result_key

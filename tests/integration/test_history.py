@@ -647,7 +647,7 @@ def test_what_the_database_refuses_does_not_wait(
     made = consumer(history, handler=lambda _: None)
 
     def refuse(*_: object) -> None:
-        raise history._module.DataError("too odd")
+        raise history._connection._module.DataError("too odd")
 
     with monkeypatch.context() as patched:
         patched.setattr(tables_module.Tables, "add", refuse)
@@ -849,7 +849,7 @@ def test_a_write_that_is_interrupted_is_made_again_and_once(
     with history._background.writing:
         made.process([call(1)])
         with monkeypatch.context() as patch:
-            patch.setattr(history._opened._driver, "commit", interrupt)
+            patch.setattr(history._connection._opened._driver, "commit", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 history.flush()
         history.flush()
@@ -866,7 +866,7 @@ def test_a_deletion_that_is_interrupted_deletes_nothing(
     consumer(history, handler=lambda _: None).process([call(1, conversationId="c")])
     history.flush()
     with monkeypatch.context() as patch:
-        patch.setattr(history._opened.subjects, "drop", interrupt)
+        patch.setattr(history._connection._opened.subjects, "drop", interrupt)
         with pytest.raises(KeyboardInterrupt):
             history.forget("c")
     assert [one.id for one in history.find(Search())] == ["id-1"]
@@ -1222,7 +1222,7 @@ def test_a_database_that_is_silent_keeps_no_process_from_its_end(
         assert over.wait(PATIENCE)
         raise ValueError("nobody hears of it")
 
-    monkeypatch.setattr(history._opened, "add", hang)
+    monkeypatch.setattr(history._connection._opened, "add", hang)
     made.process([call(1)])
     thread = history._background._thread
     assert thread is not None
@@ -1257,7 +1257,7 @@ def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
         History(f"postgresql://postgres@127.0.0.1:{relay.port}/postgres") as history,
     ):
         consumer(history, handler=lambda _: None).process([call(1)])
-        driver: Any = history._opened._driver
+        driver: Any = history._connection._opened._driver
         run_many, address = driver.run_many, driver._address
 
         def write_into_silence(*args: Any) -> None:

@@ -28,9 +28,9 @@ history_option: Final = configured(
 def history_of(file: Config) -> str:
     """Return the URI of the history in the file; otherwise of the one that a dashboard created in
     this folder; empty for none."""
-    from eventonce.history import recorder  # noqa: PLC0415  for those who keep one
+    from eventonce.history.connection import exists  # noqa: PLC0415  for those who keep one
 
-    begun = DASHBOARD_HISTORY if recorder.exists(DASHBOARD_HISTORY) else ""
+    begun = DASHBOARD_HISTORY if exists(DASHBOARD_HISTORY) else ""
     return file.history.store or begun
 
 
@@ -46,10 +46,11 @@ def open_history(file: Config, uri: str) -> History:
 def looking_back(file: Config, given: str | None = None) -> Iterator[History | None]:
     """Open the given history, otherwise the file's, for reading; None without one, or if the
     file's does not exist yet."""
-    from eventonce.history import History, recorder  # noqa: PLC0415  for those who keep one
+    from eventonce.history import History  # noqa: PLC0415  for those who keep one
+    from eventonce.history.connection import exists  # noqa: PLC0415
 
     uri = given or history_of(file)
-    if not uri or not (given or recorder.exists(uri)):
+    if not uri or not (given or exists(uri)):
         yield None
         return
     table, secrets = file.history, file.secret_bytes

@@ -18,7 +18,7 @@ from eventonce.aws.sqs import parse
 from eventonce.config import CIRCULAR, DEFAULT_STORE, Config, Reading, read, resolved, table_needs
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
-from eventonce.history.recorder import check as check_history
+from eventonce.history.connection import check as check_history
 from eventonce.infra.topology import Infra, faults, placed
 from eventonce.privacy import Sealer
 from eventonce.rules.instants import duration

@@ -20,7 +20,7 @@ from eventonce.core.sealed import key_of_letter
 from eventonce.doctor.checks import DELETION_DELAY, ahead_of, clock_finding
 from eventonce.doctor.facts import HistoryFacts, judged
 from eventonce.errors import EventonceError
-from eventonce.history import History, recorder
+from eventonce.history import History, connection
 from eventonce.history.sqlite import location_of
 from eventonce.privacy import NOT_OPENED, Sealer, opened_letter
 from eventonce.rules.instants import duration, duration_text
@@ -97,8 +97,8 @@ def history_facts(uri: str, keep: float | str, most: int, secrets: Sequence[byte
     """Return the facts of the history of this URI, as this user sees it; nothing is changed."""
     facts = HistoryFacts(masked(uri), duration(keep), most)
     try:
-        recorder.check(uri)
-        if not recorder.exists(uri):
+        connection.check(uri)
+        if not connection.exists(uri):
             return replace(facts, begun=False, refused=unwritable(location_of(uri).path))
         with History(uri, look=True, secrets=secrets) as history:
             begin = history.begin()

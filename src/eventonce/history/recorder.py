@@ -1,9 +1,9 @@
-"""The recorder: writes the outcomes of batches to the history in the background; no batch waits."""
+"""The history of a program: outcomes are written to it in the background, so that no batch waits,
+and it is searched. `connection` opens its database, and `tables` has the queries."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
-from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
+from eventonce.history.connection import Connection, exists
 from eventonce.history.decision import Decision, Kind, Own, decided
 from eventonce.history.digests import DIGEST, Digests, What
 from eventonce.history.leases import (
@@ -27,17 +28,13 @@ from eventonce.history.leases import (
     process_name,
 )
 from eventonce.history.search import Search
-from eventonce.history.sqlite import SQLiteDriver, location_of
 from eventonce.history.tables import KIND_FIELDS, MINUTE, Tables
 from eventonce.history.winners import with_runs, with_winners
 from eventonce.log import Outage, log
 from eventonce.rules.instants import duration
 from eventonce.runtime.background import Background
-from eventonce.stores import check_uri
-from eventonce.stores.sqlite.errors import may
 from eventonce.types import Outcome, Status
 
-POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
 DEFAULT_KEEP: Final = "30d"
 DEFAULT_MOST: Final = 5_000_000
 """The most decisions that are kept: about 1 GB."""
@@ -53,8 +50,6 @@ TIDY_STEP: Final = 50_000
 
 FLUSH_WAIT: Final = 1.0
 """Seconds that the end of an invocation waits for its decisions to be written."""
-
-_inherited: Final[list[Tables]] = []
 
 ObservedBatch = tuple[Sequence[Outcome], int, Consumer, str]
 """The outcomes of a batch, the moment, the consumer, and the channel of its events."""
@@ -88,10 +83,7 @@ class History:
         self._worker = worker
         self._look = look
         self._digests = Digests(secrets)
-        self._process = 0
-        self._ready = False
-        self._begun = False
-        self._opened: Tables
+        self._connection = Connection(uri, self._digests, look=look)
         self._due = time.monotonic() + TIDY_INTERVAL
         self._untidy = Outage()
         self._watched: dict[tuple[str, str], Watched] = {}
@@ -104,9 +96,8 @@ class History:
         self._full = Outage()
         self._seen = 0
         self._told = 0
-        self._told_missing = False
         self._background = Background[ObservedBatch](
-            "history", self._write, MOST_WAITING, self._disconnect, self._after_turn
+            "history", self._write, MOST_WAITING, self._connection.disconnect, self._after_turn
         )
         if look and not exists(uri):
             raise ConfigError(f"history {uri}: there is no such file")
@@ -116,14 +107,14 @@ class History:
                     pass
             except EventonceError as error:
                 if not isinstance(error, StoreUnavailable):
-                    self._disconnect()
+                    self._connection.disconnect()
                     raise
                 # A server comes back, and a right is granted; the work does not wait for either.
                 log().warning("history: decisions wait in memory for the database: %s", error)
                 self._untidy.tells()
                 self._untold.tells()
                 self._background.outage.tells()
-            self._begun = True
+            self._connection.begun = True
 
     def __enter__(self) -> Self:
         return self
@@ -317,15 +308,7 @@ class History:
         self._say_dropped()
         if ends:
             with self._background.writing:
-                self._disconnect()
-
-    def _disconnect(self) -> None:
-        """Close the database until it is used again. Called before a fork, too: otherwise SQLite
-        in the child would believe that it holds the locks of its parent, and lose its writes once
-        the parent has closed the file."""
-        if self._process == os.getpid():
-            self._process = 0
-            self._opened.close()
+                self._connection.disconnect()
 
     def _write(self, some: list[ObservedBatch]) -> None:
         worker = self._worker or process_name()
@@ -415,71 +398,9 @@ class History:
 
     @contextmanager
     def _tables(self) -> Iterator[Tables]:
-        """Yield the tables, for this thread alone, and commit at the end; after an error nothing is
-        kept. The first use in a process opens the database, and creates the tables or checks that
-        they exist."""
-        with self._background.writing:
-            if self._process == os.getpid() and self._opened.removed():
-                log().warning(
-                    "history %s: the file was removed or replaced; its decisions are gone, and "
-                    "later ones are kept in the file that is there now",
-                    masked(self._uri),
-                )
-                self._disconnect()
-            elif self._process == os.getpid() and self._opened.fixed:
-                self._disconnect()
-            if self._process != os.getpid():
-                if self._process:
-                    # The fork could not wait for a write of the parent. Closing the inherited
-                    # connection here would break the parent's.
-                    _inherited.append(self._opened)
-                self._open()
-                self._process = os.getpid()
-                self._ready = False
-                if self._opened.missing and not self._told_missing:
-                    self._told_missing = True
-                    log().warning("history %s: %s", masked(self._uri), self._opened.missing)
-            try:
-                if not self._ready:
-                    self._begin()
-                yield self._opened
-                self._opened.commit()
-            except BaseException as error:
-                self._opened.rollback()
-                if not isinstance(error, self._module.Error):
-                    raise
-                why = self._opened.refused(error)
-                if why:
-                    # A connection that was opened read-only stays so, even if rights are granted.
-                    self._disconnect()
-                # A value that the database refuses now is refused by every retry.
-                refused = isinstance(error, self._module.DataError)
-                kind = EventonceError if refused else StoreUnavailable
-                raise kind(f"history {masked(self._uri)}: {error}{why}") from error
-
-    def _open(self) -> None:
-        try:
-            self._opened, self._module = _opened(self._uri, self._digests, look=self._look)
-        except ConfigError as error:
-            if not self._begun:
-                raise
-            # The address was right at the start: the fault may be temporary.
-            raise StoreUnavailable(str(error)) from error
-
-    def _begin(self) -> None:
-        """Create the tables; for a reader, check that they exist."""
-        try:
-            if not self._look:
-                self._opened.make()
-            elif not self._opened.made():
-                raise ConfigError(
-                    f"history {masked(self._uri)}: there is no history, or this user may not see "
-                    "its tables; `run` and `serve` create it once [history] names it"
-                )
-        except StoreMismatch as error:
-            kind = StoreUnavailable if self._begun else StoreMismatch
-            raise kind(f"history {masked(self._uri)}: {error}") from None
-        self._ready = True
+        """Yield the tables, for this thread alone, and commit at the end."""
+        with self._background.writing, self._connection.tables() as tables:
+            yield tables
 
 
 class _Observer:
@@ -525,32 +446,3 @@ def hidden_text(many: int) -> str:
         f"{many} decision{'s' if many > 1 else ''} cannot be found by an id, because of digests "
         "under a secret that the file does not name; add the secret to `secrets`, after the first"
     )
-
-
-def exists(uri: str) -> bool:
-    """Whether the file of a history exists; always true for a server, which is not asked."""
-    return not uri.startswith("sqlite:") or may(location_of(uri).path, os.F_OK)
-
-
-def check(uri: str) -> None:
-    """Raise ConfigError for a URI that no history can have; connect to nothing."""
-    scheme = uri.partition(":")[0]
-    if scheme == "sqlite":
-        location_of(uri)
-    elif scheme in POSTGRES_SCHEMES:
-        check_uri(uri)
-    else:
-        raise ConfigError(f"history {masked(uri)}: expected sqlite:///PATH or postgresql://…")
-
-
-def _opened(uri: str, digests: Digests, *, look: bool) -> tuple[Tables, Any]:
-    """Open the tables at this URI; return them and the database's module, which has its errors."""
-    check(uri)
-    if uri.startswith("sqlite:"):
-        return Tables(SQLiteDriver(location_of(uri), look=look), digests), sqlite3
-    # psycopg is an extra; `check` has found it installed.
-    import psycopg  # noqa: PLC0415
-
-    from eventonce.history.postgres import PostgresDriver  # noqa: PLC0415
-
-    return Tables(PostgresDriver(uri), digests), psycopg
