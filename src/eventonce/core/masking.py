@@ -20,6 +20,8 @@ _PLAIN: Final = re.compile(
 )
 """Texts that are not addresses: a name, `module:function`, a file, a table."""
 
+_SEVERAL_HOSTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(?=[^/?#]*,)([^/?#]*\[[^/?#]*)")
+"""The scheme and the hosts of a URI with several hosts, one of them in brackets."""
 
 _SECRET: Final = re.compile(r"(?is):.*@|[?&][^=&]*(?:pass|secret|token|key|cred)")
 
@@ -58,11 +60,16 @@ def may_hold_secret(uri: str) -> bool:
 
 
 def split(uri: str) -> SplitResult:
-    """Return the parts of a URI. Raise ConfigError, without the text, if it cannot be split."""
+    """Return the parts of a URI, which may have several hosts. Raise ConfigError, without the text,
+    if it cannot be split."""
     from urllib.parse import urlsplit  # noqa: PLC0415  slow to import, and not every URI needs it
 
     try:
-        return urlsplit(uri)
+        several = _SEVERAL_HOSTS.match(uri)
+        if several is None:
+            return urlsplit(uri)
+        # Newer versions of Python refuse a URI with brackets around any host but the first.
+        return urlsplit(f"{several[1]}{uri[several.end() :]}")._replace(netloc=several[2])
     except ValueError:
         """Not raised from here: the parser's own error has parts of the text."""
     raise ConfigError(f"{masked(uri)!r} is not a valid URI: check its brackets")

@@ -20,21 +20,22 @@ from eventonce.envelope.captured import OWN_LINE
 from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
-_ARRAY_OF_EVENTS: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?+(?=\[)')
+_ARRAY_OF_EVENTS: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?(?=\[)')
 """The beginning of a document of many events, up to the array of the events."""
 _BETWEEN: Final = re.compile(rb"[\s,]*+")
 _FOLLOWING: Final = b"\n,{["
 _ERROR_PLACE: Final = re.compile(r"\(byte (\d+)\)")
 
 _NESTED: Final = (
-    re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL),
+    re.compile(rb'[^"{}\[\]]*+(?:"(?:[^"\\]++|\\.)*+"[^"{}\[\]]*+)*', re.DOTALL),
     re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL),
 )
 """The bytes of an object or array that say nothing about its end: outside a string, and inside a
-string that a piece cuts off."""
+string that a piece cuts off. No string is in a possessive group: before Python 3.11.5, such a group
+kept the bytes of a last try that failed, and so took the beginning of a string that is cut off."""
 
 _STRAY: Final = (
-    re.compile(rb'(?:[^"{\[\],\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'),
+    re.compile(rb'[^"{\[\],\n]*+(?:"(?:[^"\\\n]++|\\[^\n])*+"[^"{\[\],\n]*+)*'),
     re.compile(rb'(?:[^"\\\n]++|\\[^\n])*+'),
 )
 """The same bytes of any other value, which ends with its line."""
