@@ -6,9 +6,9 @@ The module imports no AWS library; only a store that needs one imports it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from sys import maxsize
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,16 +24,24 @@ from eventonce.aws.sqs_batch import (
     process_batch,
     sqs_records,
 )
-from eventonce.aws.tap import of_invocation, of_record, to_log
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core.redaction import arrival
 from eventonce.core.status import DEAD_LETTERS
 from eventonce.envelope import elements, read_body
-from eventonce.envelope.captured import Arrived, Tap
-from eventonce.envelope.carriers import SUPPORTED, delivered, invoker, is_firehose
+from eventonce.envelope.captured import Arrived, Tap, line_of
+from eventonce.envelope.carriers import (
+    SUPPORTED,
+    delivered,
+    invoker,
+    is_firehose,
+    queue_of,
+    receives_of,
+)
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.http_report import Answer, counts, respond, understood
+from eventonce.log import log
+from eventonce.rules import Ruleset
 from eventonce.runtime.shadow import to_standard_output
 from eventonce.types import Event, Outcome
 
@@ -121,10 +129,10 @@ def lambda_handler(
         check_function("lambda_handler: admits", admits)
     recent, visibility = RecentTime(), Visibility()
 
-    def to_tap(arrived: Sequence[Arrived]) -> None:
-        to_log(lambda one: arrival(one, consumer.rules), arrived)
+    def print_arrivals(arrived: Sequence[Arrived]) -> None:
+        _print_arrivals(consumer.rules, arrived)
 
-    tapped = to_tap if _asked_for(tap, "EVENTONCE_TAP") else None
+    tapped = print_arrivals if _asked_for(tap, "EVENTONCE_TAP") else None
     if _asked_for(shadow_log, "EVENTONCE_SHADOW_LOG"):
         consumer.observers.append(to_standard_output(consumer))
 
@@ -147,7 +155,7 @@ def lambda_handler(
         records = sqs_records(event)
         if records is not None:
             if tapped is not None:
-                tapped([of_record(record) for record in records])
+                tapped([_arrival_of_record(record) for record in records])
             # For a pipe that reads no answer, Lambda retries, and only `attempts` times.
             fires = not partial and records is event
             outcomes = process_batch(
@@ -161,7 +169,7 @@ def lambda_handler(
         transformed = _delivered(event)
         if transformed is not None:
             if tapped is not None:
-                tapped([of_invocation(delivered(record), context) for record in transformed])
+                tapped([_arrival_of_invocation(delivered(one), context) for one in transformed])
             return _answer_firehose(consumer, transformed, invocation, attempts)
         if isinstance(event, Mapping) and is_request(event):
             request = request_of(event)
@@ -170,7 +178,7 @@ def lambda_handler(
             )
         incoming = elements(event)
         if tapped is not None:
-            tapped([of_invocation(one, context) for one in incoming])
+            tapped([_arrival_of_invocation(one, context) for one in incoming])
         return _answer_direct(consumer, incoming, invocation, attempts)
 
     if not _asked_for(metrics, "EVENTONCE_METRICS", "emf"):
@@ -183,6 +191,42 @@ def lambda_handler(
 def _asked_for(said: bool | None, variable: str, value: str = "log") -> bool:  # noqa: FBT001  the value of an argument
     """Whether the argument, or without it the environment, asks for lines in the log."""
     return os.environ.get(variable, "") == value if said is None else said
+
+
+LINE_BYTES: Final = 256_000
+"""The most bytes of a line: CloudWatch Logs cuts longer lines."""
+
+
+def _print_arrivals(rules: Ruleset, arrived: Sequence[Arrived]) -> None:
+    """Print a line of a capture for each event. A function can write to its log without permissions
+    and without a request, and the line stays when Lambda stops the process."""
+    dropped = 0
+    for one in arrived:
+        try:
+            line = line_of(arrival(one, rules))
+            if len(line) > LINE_BYTES:
+                dropped += 1
+                continue
+            # One write: the output of another thread must not split the line.
+            sys.stdout.write(line.decode() + "\n")
+        except Exception:  # noqa: BLE001  an error here must not fail the invocation
+            dropped += 1
+    if dropped:
+        log().warning("tap: %d of %d events are left out of the log", dropped, len(arrived))
+
+
+def _arrival_of_record(record: Mapping[str, Any]) -> Arrived:
+    """Return the arrival of a message of an SQS batch."""
+    channel, receives = queue_of(record) or "sqs:", receives_of(record) or 1
+    return Arrived(record.get("body", ""), channel, record["messageId"], wall_clock(), receives)
+
+
+def _arrival_of_invocation(body: Any, context: Any) -> Arrived:
+    """Return the arrival of an invocation's event; Lambda's retries have the same request id."""
+    name = getattr(context, "function_name", "") or os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")
+    return Arrived(
+        body, f"lambda:{name}", str(getattr(context, "aws_request_id", "") or ""), wall_clock()
+    )
 
 
 def _delivered(event: Any) -> Sequence[Record] | None:
@@ -233,7 +277,7 @@ def _answer_firehose(
 
 def _of_firehose(record: Record) -> list[Event | bytes]:
     """Return the events of a record; a single event without an id gets the record's id."""
-    found = read_body(delivered(record), max_bytes=maxsize)
+    found = read_body(delivered(record), max_bytes=sys.maxsize)
     match found:
         case [Event(id="") as event]:
             return [msgspec.structs.replace(event, id=record["recordId"])]
@@ -261,7 +305,7 @@ def _answer_request(
         max_bytes=consumer.max_bytes,
     )
     if tapped is not None:
-        tapped([of_invocation(one, context) for one in incoming])
+        tapped([_arrival_of_invocation(one, context) for one in incoming])
     answer = respond(_processed(consumer, incoming, invocation), wall_clock())
     return understood(answer, request.headers)
 
