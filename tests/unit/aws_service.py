@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
-from eventonce.aws.direct import DirectClient, Endpoint
+from eventonce.aws.direct import Endpoint, ServiceClient
+from eventonce.stores.dynamodb.client import DYNAMODB
 from tests.servers.http import Handler, served
 
 REGION = "eu-central-1"
@@ -37,10 +38,10 @@ class Service:
         self.connections = 0
         self.url = ""
 
-    def client(self, *, attempts: int = 3, read_timeout: float = 20.0) -> DirectClient:
+    def client(self, *, attempts: int = 3, read_timeout: float = 20.0) -> ServiceClient:
         endpoint = Endpoint("dynamodb", REGION, self.url)
-        return DirectClient(
-            endpoint, connect_timeout=5.0, read_timeout=read_timeout, attempts=attempts
+        return ServiceClient(
+            DYNAMODB, endpoint, connect_timeout=5.0, read_timeout=read_timeout, attempts=attempts
         )
 
 

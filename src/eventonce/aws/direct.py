@@ -27,6 +27,7 @@ import msgspec
 from eventonce.aws import errors
 from eventonce.aws.sessions import IDLE_CONNECTIONS, Access
 from eventonce.aws.sigv4 import ALGORITHM, Credentials, signed
+from eventonce.types import NO_HEADERS
 
 RETRY_PAUSE: Final = 1.0
 """The most seconds before the second attempt of a request; doubled before each further attempt."""
@@ -63,8 +64,6 @@ _DEFAULT_FILES: Final = {
 
 _REGIONS: Final = re.compile(r"(?:us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d")
 """The regions whose endpoints end in amazonaws.com; for other partitions botocore is used."""
-
-_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 _PROXIES_OF_SYSTEM: Final = ("darwin", "win32")
 """The systems that have settings of proxies outside the environment."""
@@ -182,21 +181,43 @@ def _is_file(variable: str) -> bool:
     return os.path.exists(os.path.expanduser(path))  # noqa: PTH110,PTH111  pathlib loads slowly
 
 
-class DirectClient:
-    """Requests to one endpoint in AWS' JSON protocol; thread-safe, but not for use after a fork.
-    Requests are retried under the conditions of botocore's standard mode."""
+class Service(NamedTuple):
+    """One service: the names and the encoding of its operations."""
+
+    target: str
+    """The prefix of every operation's name in a request."""
+    encode: Callable[[dict[str, Any]], bytes]
+    decode: Callable[[str, bytes], dict[str, Any]]
+    """The function from an operation and the body of its answer to the answer."""
+    refusal: Callable[[bytes], dict[str, Any]] = lambda _: {}
+    """The function from the body of an error to its fields beside code and message."""
+    headers: Mapping[str, str] = NO_HEADERS
+
+
+class Meta(NamedTuple):
+    """The part of a boto3 client's `meta` that is used here."""
+
+    endpoint_url: str
+    region_name: str
+
+
+class ServiceClient:
+    """A client of one service. Each operation is a method, such as `put_item`, with the arguments
+    and the answer of boto3's method, so that callers can use either client. Thread-safe, but not
+    for use after a fork. Requests are retried under the conditions of botocore's standard mode."""
 
     def __init__(
         self,
+        service: Service,
         endpoint: Endpoint,
         *,
         connect_timeout: float,
         read_timeout: float,
         attempts: int,
-        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
-        """`headers` are sent with every request."""
         self._idle: list[HTTPConnection] = []
+        self.meta = Meta(endpoint.url, endpoint.region)
+        self.service = service
         parts = urlsplit(endpoint.url)
         self._scope = endpoint.region, endpoint.service
         self._credentials = endpoint.credentials
@@ -207,7 +228,7 @@ class DirectClient:
         at_default = parts.port in (None, default)
         self._host = parts.netloc.rpartition(":")[0] if parts.port and at_default else parts.netloc
         self._headers = {
-            **headers,
+            **service.headers,
             "content-type": "application/x-amz-json-1.0",
             "host": self._host,
         }
@@ -216,6 +237,11 @@ class DirectClient:
         self._attempts = attempts
         self._tokens = RETRY_TOKENS
         self._context: Any = None
+
+    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
+        if operation.startswith("_"):
+            raise AttributeError(operation)
+        return partial(self._call, _operation_of(operation))
 
     def post(self, target: str, body: bytes) -> Reply:
         """Return the answer to this operation; ServiceError if it reports an error."""
@@ -234,7 +260,7 @@ class DirectClient:
             attempt += 1
 
     def close(self) -> None:
-        """Close the connections; the next request opens another."""
+        """Close the connections; the next call opens another."""
         with suppress(IndexError):  # another thread was quicker
             while self._idle:
                 self._idle.pop().close()
@@ -242,6 +268,12 @@ class DirectClient:
     def __del__(self) -> None:
         """Close the connections of a store that nobody closed."""
         self.close()
+
+    def _call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
+        service = self.service
+        reply = self.post(service.target + operation, service.encode(asked))
+        answer = service.decode(operation, reply.body)
+        return {**answer, "ResponseMetadata": _metadata(reply)}
 
     def _may_retry(self, error: Exception) -> bool:
         # No lock: a race between two threads miscounts a few tokens, which does no harm.
@@ -274,7 +306,7 @@ class DirectClient:
         if checksum is not None and checksum != str(crc32(reply.body)):
             raise ChecksumError
         if reply.status >= 300:
-            raise ServiceError(_error(reply))
+            raise ServiceError(_error(reply) | self.service.refusal(reply.body))
         return reply
 
     def _connection(self) -> HTTPConnection:
@@ -353,71 +385,7 @@ def _error(reply: Reply) -> dict[str, Any]:
     return {
         "Error": {"Code": code, "Message": said.message or said.Message},
         "ResponseMetadata": _metadata(reply),
-        "Body": reply.body,
     }
-
-
-class Service(NamedTuple):
-    """One service: the names and the encoding of its operations."""
-
-    target: str
-    """The prefix of every operation's name in a request."""
-    encode: Callable[[dict[str, Any]], bytes]
-    decode: Callable[[str, bytes], dict[str, Any]]
-    """The function from an operation and the body of its answer to the answer."""
-    refusal: Callable[[bytes], dict[str, Any]] = lambda _: {}
-    """The function from the body of an error to its fields beside code and message."""
-    headers: Mapping[str, str] = _NO_HEADERS
-
-
-class Meta(NamedTuple):
-    """The part of a boto3 client's `meta` that is used here."""
-
-    endpoint_url: str
-    region_name: str
-
-
-class ServiceClient:
-    """A client of one service. Each operation is a method, such as `put_item`, with the arguments
-    and the answer of boto3's method, so that callers can use either client."""
-
-    def __init__(
-        self,
-        service: Service,
-        endpoint: Endpoint,
-        *,
-        connect_timeout: float,
-        read_timeout: float,
-        attempts: int,
-    ) -> None:
-        self.meta = Meta(endpoint.url, endpoint.region)
-        self.service = service
-        self._direct = DirectClient(
-            endpoint,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            attempts=attempts,
-            headers=service.headers,
-        )
-
-    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
-        if operation.startswith("_"):
-            raise AttributeError(operation)
-        return partial(self._call, _operation_of(operation))
-
-    def close(self) -> None:
-        """Close the connections; the next call opens another."""
-        self._direct.close()
-
-    def _call(self, operation: str, /, **asked: Any) -> dict[str, Any]:
-        service = self.service
-        try:
-            reply = self._direct.post(service.target + operation, service.encode(asked))
-        except ServiceError as error:
-            error.response |= service.refusal(error.response["Body"])
-            raise
-        answer = service.decode(operation, reply.body)
-        return {**answer, "ResponseMetadata": _metadata(reply)}
 
 
 @cache
