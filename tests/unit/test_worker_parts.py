@@ -7,10 +7,10 @@ import pytest
 
 from eventonce.core.ports import Delivery
 from eventonce.errors import ConfigError, SourceUnavailable, StoreError
+from eventonce.sockets import address
 from eventonce.types import Outcome, Status
 from eventonce.worker.ack_buffer import delay_of
 from eventonce.worker.availability import Availability
-from eventonce.worker.health import address
 from eventonce.worker.inflight import Inflight
 
 

@@ -19,8 +19,8 @@ from eventonce.config.checks import Checks, check_values
 from eventonce.errors import ConfigError
 from eventonce.rules.tomltext import Place
 from eventonce.sinks import open_sink
+from eventonce.sockets import address
 from eventonce.stores.sqlite.uri import read
-from eventonce.worker.health import address
 
 CAPTURE_FIELDS: Final = ("tap", "shadow_log")
 """The fields that name a file in the format of a capture."""

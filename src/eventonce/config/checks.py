@@ -27,12 +27,11 @@ from eventonce.runtime.retention import kept_for
 from eventonce.runtime.unhandled import POLICIES
 from eventonce.sinks import Sink, check_sink
 from eventonce.sinks.json_lines import path_of
+from eventonce.sockets import PORTS
 from eventonce.sources import open_source
 from eventonce.sources.sqs import SHORTEST_VISIBILITY
 from eventonce.stores import Adapter, adapter_of, check_uri
 from eventonce.stores.sqlite.uri import read as read_sqlite
-
-PORTS: Final = 65_536
 
 MOST_THREADS: Final = 1_000
 """The most handlers at the same time: each has a thread."""

@@ -14,8 +14,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from eventonce.dashboard.access import Access, check_host
-from eventonce.errors import ConfigError
-from eventonce.worker.health import address
+from eventonce.sockets import address, listen_at
 
 DRAIN_TIME: Final = 3.0
 """Seconds that responses under way have when the dashboard ends."""
@@ -30,20 +29,7 @@ HEAD_TIMEOUT: Final = 10.0
 def listen(said: str) -> socket.socket:
     """Return a socket that listens on `HOST:PORT`, or on a port of loopback."""
     host, port = address(said, "dashboard")
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, place = found[0]
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(place)
-            listening.listen(128)
-        except BaseException:
-            listening.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"dashboard: cannot listen on {host}:{port}: {error}") from error
-    return listening
+    return listen_at(host, port, "dashboard")
 
 
 def url_of(listening: socket.socket) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from eventonce.config import Serve
 from eventonce.errors import ConfigError, install_hint
+from eventonce.sockets import BACKLOG, PORTS, listen_at
 from eventonce.web.admission import Limits, Timeouts
 from eventonce.web.authentication import check_host
 from eventonce.web.responses import (
@@ -38,13 +39,6 @@ try:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ModuleNotFoundError as error:
     raise ConfigError(f"serve needs: {install_hint('web')}") from error
-
-BACKLOG: Final = 128
-"""Connections that wait to be accepted. The loop accepts that many at once before their number is
-checked, and each needs a file descriptor."""
-
-PORTS: Final = 1 << 16
-"""The end of the port numbers: the system takes a larger number modulo this."""
 
 IDLE_INTERVAL: Final = 0.5
 """Seconds between two checks for idle connections."""
@@ -78,25 +72,9 @@ HEAD_TOO_LONG: Final = (
 
 def listen(settings: Serve) -> socket.socket:
     """Return a socket that listens as the settings say; not on loopback only with credentials."""
-    place = f"{settings.host}:{settings.port}"
     if not 0 <= settings.port < PORTS:
         raise ConfigError(f"serve: port is {settings.port}: it must be 0 to {PORTS - 1}")
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        check_host(settings, str(address[0]))
-        # The protocol is named, so that asyncio sets TCP_NODELAY: short answers leave at once.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except BaseException:
-            listening.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"serve: cannot listen on {place}: {error}") from error
-    return listening
+    return listen_at(settings.host, settings.port, "serve", partial(check_host, settings))
 
 
 def serve(app: App, listening: socket.socket, limits: Limits) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from eventonce.errors import ConfigError
 from eventonce.http_report import JSON, Answer
 from eventonce.metrics.prometheus import Scrape
+from eventonce.sockets import address
 
 HEALTH_PATHS: Final = {"/health/live": "live", "/health/ready": "ready"}
 """The paths, each with the field of the state that decides between 200 and 503."""
@@ -23,16 +24,6 @@ CLIENT_TIMEOUT: Final = 5.0
 """Seconds that a client may take to send its request: a slow one holds a thread."""
 
 State = Callable[[], dict[str, Any]]
-
-
-def address(said: str, setting: str = "health") -> tuple[str, int]:
-    """Parse `HOST:PORT`, or a port alone, which is one of the loopback interface."""
-    host, _, port = said.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(
-            f"{setting}: expected HOST:PORT or a port, such as 0.0.0.0:8081, not {said!r}"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 @contextmanager
