@@ -42,6 +42,15 @@ class StoreError(EventonceError):
     """The store refused or failed; the driver's own error is the cause."""
 
 
+def refused_in_transaction(what: str) -> StoreError:
+    """Return the error about a call that is not for the transaction of a handler."""
+    return StoreError(
+        f"{what} is refused inside a handler's transaction: all that the handler writes commits "
+        f"together with the completion. To commit something separately, use a connection of your "
+        f"own."
+    )
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be reached now; nothing is acknowledged, try again."""
 

@@ -10,8 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from eventonce.errors import ConfigError
-from eventonce.orm.nested import refuse
+from eventonce.errors import ConfigError, refused_in_transaction
 from eventonce.types import Job
 
 
@@ -76,14 +75,14 @@ class _Within:
         return cursor
 
     def commit(self) -> NoReturn:
-        refuse("commit()")
+        raise refused_in_transaction("commit()")
 
     def rollback(self) -> NoReturn:
-        refuse("rollback()")
+        raise refused_in_transaction("rollback()")
 
     def close(self) -> NoReturn:
-        refuse("close()")
+        raise refused_in_transaction("close()")
 
 
 def _on_commit(*_: object, **__: object) -> NoReturn:
-    refuse("on_commit()")
+    raise refused_in_transaction("on_commit()")

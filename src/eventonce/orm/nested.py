@@ -8,9 +8,9 @@ last one, and leaves the transaction open.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from eventonce.errors import StoreError
+from eventonce.errors import refused_in_transaction
 
 BEGIN: Final = "SAVEPOINT eventonce_nested"
 KEEP: Final = "RELEASE SAVEPOINT eventonce_nested"
@@ -55,16 +55,7 @@ class NestedConnection:
     @autocommit.setter
     def autocommit(self, on: bool) -> None:
         if on:
-            refuse("autocommit")
+            raise refused_in_transaction("autocommit")
 
     async def set_autocommit(self, on: bool) -> None:  # noqa: FBT001  as psycopg has it
         self.autocommit = on
-
-
-def refuse(what: str) -> NoReturn:
-    """Raise StoreError with the remedy."""
-    raise StoreError(
-        f"{what} is refused inside a handler's transaction: all that the handler writes commits "
-        f"together with the completion. To commit something separately, use a connection of your "
-        f"own."
-    )

@@ -12,7 +12,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import AsyncRowFactory
 
-from eventonce.errors import StoreError
+from eventonce.errors import StoreError, refused_in_transaction
 
 T = TypeVar("T")
 
@@ -51,14 +51,14 @@ class GuardedConnection(psycopg.Connection[Any]):
             raise
 
     def commit(self) -> None:
-        refuse("commit()")
+        raise refused_in_transaction("commit()")
 
     def rollback(self) -> None:
-        refuse("rollback()")
+        raise refused_in_transaction("rollback()")
 
     def close(self) -> None:
         if self.in_handler:
-            refuse("close()")
+            raise refused_in_transaction("close()")
         super().close()
 
 
@@ -125,16 +125,16 @@ class AsyncGuardedConnection(psycopg.AsyncConnection[Any]):
             )
 
     async def __aenter__(self) -> NoReturn:
-        refuse("`async with` over the connection")
+        raise refused_in_transaction("`async with` over the connection")
 
     async def commit(self) -> None:
-        refuse("commit()")
+        raise refused_in_transaction("commit()")
 
     async def rollback(self) -> None:
-        refuse("rollback()")
+        raise refused_in_transaction("rollback()")
 
     async def close(self) -> None:
-        refuse("close()")
+        raise refused_in_transaction("close()")
 
     def __del__(self, *_: Any) -> None:
         """Do nothing: the session stays open."""
@@ -154,15 +154,6 @@ def within(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T
     except StopIteration as stop:
         value: T = stop.value
         return value
-
-
-def refuse(what: str) -> NoReturn:
-    """Raise StoreError with the remedy."""
-    raise StoreError(
-        f"{what} is refused inside a handler's transaction: all that the handler writes commits "
-        f"together with the completion. To commit something separately, use a connection of your "
-        f"own."
-    )
 
 
 def refuse_outside(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
