@@ -96,7 +96,7 @@ def _found(
             return [event]
     taken = _lines(raw) if media in JSON_LINES else elements(raw)
     found = _read_all(taken, kept, max_bytes, max_events)
-    if found == [raw] and _is_object(lines := _lines(raw)):
+    if found == [raw] and len(lines := _lines(raw)) > 1 and jsontext.is_object(lines[0]):
         found = _read_all(lines, kept, max_bytes, max_events)
     return _told_apart(found, kept)
 
@@ -112,16 +112,6 @@ def _lines(raw: bytes) -> list[bytes]:
     # A JSON text sequence has a record separator before each text.
     stripped = (line.strip(b" \t\r\x1e") for line in raw.split(b"\n"))
     return [line for line in stripped if line]
-
-
-def _is_object(lines: Sequence[bytes]) -> bool:
-    if len(lines) < 2 or not lines[0].startswith(b"{"):
-        return False
-    try:
-        jsontext.check(lines[0])
-    except EnvelopeError:
-        return False
-    return True
 
 
 def _read_all(

@@ -12,7 +12,6 @@ import msgspec
 
 from eventonce.envelope import jsontext
 from eventonce.envelope.reader import NoEvent, encode
-from eventonce.errors import EnvelopeError
 from eventonce.types import Event
 
 OWN_LINE: Final = b'{"eventonce":'
@@ -91,7 +90,7 @@ def line_of(arrived: Arrived) -> bytes:
     """Return the line, without its newline; a body that is no JSON object is kept as a text."""
     body = bytes_of(arrived.body)
     line = Line(1, arrived.id, arrived.arrived, arrived.channel, arrived.receives)
-    if _is_object(body):
+    if jsontext.is_object(body):
         # A JSON string cannot contain a raw line break, so these are between the values.
         line.event = msgspec.Raw(body.translate(_LINE_BREAKS))
     elif jsontext.is_text(body):
@@ -112,11 +111,3 @@ def bytes_of(body: Event | bytes | str | Mapping[str, Any]) -> bytes:
     if isinstance(body, str):
         return body.encode("utf-8", "surrogatepass")
     return body if isinstance(body, bytes) else _encode(body)
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        jsontext.check(body)
-    except EnvelopeError:
-        return False
-    return body.lstrip().startswith(b"{")

@@ -157,6 +157,17 @@ def check(raw: bytes) -> None:
         raise _too_deep(_deep(raw))
 
 
+def is_object(raw: bytes) -> bool:
+    """Whether these bytes are a JSON object that `check` accepts."""
+    if not raw.lstrip().startswith(b"{"):
+        return False
+    try:
+        check(raw)
+    except EnvelopeError:
+        return False
+    return True
+
+
 _syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 
