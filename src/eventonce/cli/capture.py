@@ -24,6 +24,7 @@ from eventonce.cli.options import (
     endpoint_option,
     instant,
     json_option,
+    placed_uri,
     region_option,
     with_settings,
 )
@@ -226,7 +227,7 @@ def _feed(
         raise click.UsageError("--until must be later than --since.")
     if queue:
         return _from_queue(
-            settings, _in(queue, region, endpoint), own_queue=own_queue, follow=follow
+            settings, placed_uri(queue, region, endpoint), own_queue=own_queue, follow=follow
         )
     if log_group:
         access = Access(region, endpoint)
@@ -234,7 +235,7 @@ def _feed(
     if s3:
         # Checked before the URI is shown: it may have a secret in a wrong place.
         parse_s3(s3)
-    return FileFeed([_in(s3, region, endpoint)] if s3 else files, follow=follow)
+    return FileFeed([placed_uri(s3, region, endpoint)] if s3 else files, follow=follow)
 
 
 def _anonymiser(key_file: Path | None) -> Anonymiser:
@@ -262,13 +263,6 @@ def _from_queue(settings: Settings, uri: str, *, own_queue: bool, follow: bool) 
     queue = Queue.from_uri(uri, awaited=False)
     own(queue, said=own_queue)
     return QueueFeed(queue, follow=follow)
-
-
-def _in(uri: str, region: str | None, endpoint: str | None) -> str:
-    """Return the URI with these options."""
-    said = {"region": region, "endpoint": endpoint}
-    options = "&".join(f"{name}={value}" for name, value in said.items() if value)
-    return uri + ("&" if "?" in uri else "?") * bool(options) + options
 
 
 def _progress(recorder: Recorder) -> Callable[[Progress], None]:

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 import click
 import msgspec
@@ -60,6 +61,14 @@ def instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> i
         return asked(text, wall_clock())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def placed_uri(uri: str, region: str | None, endpoint: str | None) -> str:
+    """Return the URI with the options `--region` and `--endpoint`, unless it has its own."""
+    own = dict(parse_qsl(uri.partition("?")[2], keep_blank_values=True))
+    given = {"region": region, "endpoint": endpoint}
+    more = {name: value for name, value in given.items() if value and name not in own}
+    return f"{uri}{'&' if '?' in uri else '?'}{urlencode(more, safe=':/')}" if more else uri
 
 
 class CapturePath(click.Path):

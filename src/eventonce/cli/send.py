@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 from click.core import ParameterSource
@@ -20,7 +19,13 @@ from eventonce.aws.eventbridge import Bus
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Queue
 from eventonce.cli import FAILED
-from eventonce.cli.options import configured, endpoint_option, json_option, region_option
+from eventonce.cli.options import (
+    configured,
+    endpoint_option,
+    json_option,
+    placed_uri,
+    region_option,
+)
 from eventonce.cli.output import counted, echo_json, table, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queue
@@ -136,17 +141,8 @@ def _target(
         there = Bus(bus, Access(region, endpoint), awaited=False)
         return to_bus(there, source=source, type=type_)
     if queue is not None:
-        return to_queue(Queue.from_uri(_reached(queue, region, endpoint), awaited=False))
+        return to_queue(Queue.from_uri(placed_uri(queue, region, endpoint), awaited=False))
     return ReceiverClient(url or "", _headers(headers))
-
-
-def _reached(queue: str, region: str | None, endpoint: str | None) -> str:
-    """Return the URI with region and endpoint, unless it has its own."""
-    given = {"region": region, "endpoint": endpoint}
-    said = [
-        f"{key}={quote(value)}" for key, value in given.items() if value and f"{key}=" not in queue
-    ]
-    return queue + (("&" if "?" in queue else "?") + "&".join(said) if said else "")
 
 
 def _headers(texts: Sequence[str]) -> Mapping[str, str]:
