@@ -60,7 +60,7 @@ def test_a_uri_names_a_queue_by_its_name_or_its_url(
 ) -> None:
     address = parse(uri)
     assert (address.name, address.url) == (name, url)
-    assert (address.region, address.endpoint) == (region, endpoint)
+    assert (address.access.region, address.access.endpoint) == (region, endpoint)
 
 
 @pytest.mark.parametrize(

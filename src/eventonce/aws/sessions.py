@@ -49,7 +49,15 @@ class Access(msgspec.Struct, frozen=True):
                 f"{place}: the endpoint must be like http://127.0.0.1:4566, with no user or "
                 f"password in it"
             )
-        return cls(**said)
+        return cls(**{option: value for option, value in said.items() if value})
+
+    def over(self, other: Access) -> Access:
+        """Return these options, and the other's where these have none."""
+        return Access(
+            self.region or other.region,
+            self.endpoint or other.endpoint,
+            self.profile or other.profile,
+        )
 
 
 def connect(

@@ -53,14 +53,7 @@ class Address(msgspec.Struct, frozen=True):
     name: str
     url: str = ""
     """The URL; empty if only the name is known: then SQS is asked for it."""
-    region: str | None = None
-    endpoint: str | None = None
-    profile: str | None = None
-
-    @property
-    def access(self) -> Access:
-        """The region, endpoint and profile."""
-        return Access(self.region, self.endpoint, self.profile)
+    access: Access = Access()
 
     @property
     def account(self) -> str:
@@ -69,7 +62,7 @@ class Address(msgspec.Struct, frozen=True):
         return path[-2] if len(path) > 2 else ""
 
     def __str__(self) -> str:
-        where = ", ".join(part for part in (self.region, self.endpoint) if part)
+        where = ", ".join(part for part in (self.access.region, self.access.endpoint) if part)
         return f"SQS queue {self.name}" + (f" ({where})" if where else "")
 
 
@@ -90,15 +83,14 @@ def parse(uri: str) -> Address:
             f"has 1 to 80 letters, digits, '-' and '_', and may end with .fifo"
         )
     access = Access.from_query(parts.query, f"queue {name}")
-    options = {option: said for option, said in msgspec.structs.asdict(access).items() if said}
     if parts.scheme == "sqs":
-        return Address(name, **options)
+        return Address(name, access=access)
     amazons = _AMAZONS.fullmatch(parts.hostname or "")
     if amazons is None:
-        options.setdefault("endpoint", f"{parts.scheme}://{parts.netloc}")
+        of_url = Access(endpoint=f"{parts.scheme}://{parts.netloc}")
     else:
-        options.setdefault("region", amazons["region"] or amazons["older"] or "us-east-1")
-    return Address(name, uri.partition("?")[0], **options)
+        of_url = Access(amazons["region"] or amazons["older"] or "us-east-1")
+    return Address(name, uri.partition("?")[0], access.over(of_url))
 
 
 def same(one: Address, other: Address) -> bool:
@@ -109,8 +101,9 @@ def same(one: Address, other: Address) -> bool:
 
 
 def _where(address: Address) -> tuple[str, ...]:
-    endpoint = (address.endpoint or "").rstrip("/").lower()
-    return (address.region or "", endpoint, address.account, address.profile or "")
+    access = address.access
+    endpoint = (access.endpoint or "").rstrip("/").lower()
+    return (access.region or "", endpoint, address.account, access.profile or "")
 
 
 def uri_of_arn(arn: str) -> str:

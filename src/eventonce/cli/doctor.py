@@ -153,11 +153,7 @@ def _subject(
     infra, topology = placed_topology(file, asked, matching=False)
     uri = queue or file.infra.queue or file.worker.queue
     address = parse(uri) if "/" in uri else Address(topology.queue)
-    access = Access(
-        region or address.region or infra.region or None,
-        endpoint or address.endpoint or infra.endpoint or None,
-        address.profile or infra.profile or None,
-    )
+    access = Access(region, endpoint).over(address.access).over(infra.access)
     letters = parse(file.letters) if file.letters else None
     return Subject(access, topology, address if named else None, letters, functions, buses)
 

@@ -164,14 +164,9 @@ def _queue_of(asked: Asked, arn: str, noun: str) -> QueueFacts | None:
 
 def _letters(asked: Asked, address: Address, access: Access) -> QueueFacts | None:
     """Return the facts of the queue for dead letters, in its own region if its URI has one."""
-    its = Access(
-        address.region or access.region,
-        address.endpoint or access.endpoint,
-        address.profile or access.profile,
-    )
-    with closing(Asked(its)) as there:
+    with closing(Asked(address.access.over(access))) as there:
         # Unusable credentials are reported once, unless this queue has its own.
-        there.unusable = asked.unusable and not address.profile
+        there.unusable = asked.unusable and not address.access.profile
         queue = _queue(there, address, "queue for dead letters")
     asked.unseen += there.unseen
     return queue

@@ -12,7 +12,7 @@ import msgspec
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, WaiterError
 
 from eventonce.aws import errors as faults
-from eventonce.aws.sessions import Access, connect
+from eventonce.aws.sessions import connect
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.infra import template
 from eventonce.infra.targets import DEFAULT_BUS, Place
@@ -292,11 +292,10 @@ def _wait(client: Any, waiter: str, **asked: str) -> None:
 @contextmanager
 def _clients(infra: Infra, what: str) -> Iterator[Callable[[str], Any]]:
     """Yield a function from a service to its client; turn its errors into ours."""
-    access = Access(infra.region or None, infra.endpoint or None, infra.profile or None)
     limits: dict[str, Any] = {"read_timeout": READ_TIMEOUT, "attempts": REQUEST_ATTEMPTS}
     try:
         with ExitStack() as opened:
-            yield lambda name: opened.enter_context(closing(connect(name, access, **limits)))
+            yield lambda name: opened.enter_context(closing(connect(name, infra.access, **limits)))
     except NoRegionError as error:
         raise ConfigError(
             "infra: no region is named. Use --region, or region in [infra], or set AWS_REGION"

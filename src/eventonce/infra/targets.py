@@ -27,7 +27,7 @@ class Target(msgspec.Struct, frozen=True):
 def queue(uri: str) -> Target:
     """Return the queue of `sqs://NAME?region=…`, or of its URL."""
     address = sqs.parse(uri)
-    return Target(address.name, address.region or "", address.account)
+    return Target(address.name, address.access.region or "", address.account)
 
 
 def bus(uri: str) -> Target:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import presets
+from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse, same
 from eventonce.core.masking import scheme_of
 from eventonce.errors import ConfigError
@@ -75,6 +76,11 @@ class Infra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The place of the function's code, `s3://BUCKET/KEY`, for `apply`; a worker needs none."""
     parameters: dict[str, str] = {}
     """Parameters of the template by their names; they win over those of the topology."""
+
+    @property
+    def access(self) -> Access:
+        """The region, endpoint and profile."""
+        return Access(self.region or None, self.endpoint or None, self.profile or None)
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -238,7 +244,7 @@ def topology_of(
         raise ConfigError("\n".join(wrong.values()))
     called = _called(infra, name)
     queue = _queue(infra, called)
-    ours = Address(queue, region=infra.region or None, endpoint=infra.endpoint or None)
+    ours = Address(queue, access=Access(infra.region or None, infra.endpoint or None))
     if letters and same(parse(letters), ours):
         raise ConfigError(
             f"infra: dead letters must not go to {letters}, the queue that events come from: each "
@@ -271,11 +277,9 @@ def placed(infra: Infra, workers: str) -> Infra:
     if not is_uri and (infra.queue or not workers):
         return infra
     address = parse(infra.queue if is_uri else workers)
-    fields = ("region", "endpoint", "profile")
-    found = {field: getattr(address, field) for field in fields}
     place = {
         field: value
-        for field, value in found.items()
+        for field, value in msgspec.structs.asdict(address.access).items()
         if value and (is_uri or not getattr(infra, field))
     }
     return msgspec.structs.replace(infra, queue=address.name, **place)

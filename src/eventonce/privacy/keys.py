@@ -91,8 +91,8 @@ class KmsKey:
             )
         self.name = f"{KMS}{self._key}"
         access = Access.from_query(parts.query, self.name)
-        if access.region is None and self._key.startswith("arn:"):
-            access = Access(self._key.split(":")[3], access.endpoint, access.profile)
+        if self._key.startswith("arn:"):
+            access = access.over(Access(self._key.split(":")[3]))
         make = partial(
             connect,
             "kms",
