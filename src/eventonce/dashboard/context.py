@@ -27,7 +27,6 @@ class Context:
 
     def __init__(self, resources: Resources, settings: DashboardTable) -> None:
         self.resources = resources
-        self.settings = settings
         self.access = Access(settings)
         self.actions = Actions(resources)
         self.ask_store = BlockingCalls("store")

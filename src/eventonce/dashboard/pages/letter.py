@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -23,6 +22,7 @@ from eventonce.dashboard.pages.letters import (
     offers,
     when,
 )
+from eventonce.dashboard.pages.search import link
 from eventonce.history.decision import conversation_of
 from eventonce.letters import bulk
 from eventonce.letters.selection import event_of
@@ -51,7 +51,7 @@ async def page(request: Request) -> Response:
         raise HTTPException(404, "This dead letter is gone: it was redriven or dropped")
     event = event_of(letter)
     conversation = conversation_of(event) if event is not None else ""
-    story = f"/search?{urlencode({'conversation': conversation})}"
+    story = link(data(conversation), conversation=conversation) if conversation else "none"
     group = chosen.selection.group_of(letter.reason)
     alike = {"id": None, "consumer": letter.consumer, "group": group}
     facts: list[tuple[str, object]] = [
@@ -63,7 +63,7 @@ async def page(request: Request) -> Response:
         ("type", dotted(event.type) if event is not None and event.type else "none"),
         ("rule", dotted(letter.rule) if letter.rule else "none"),
         ("consumer", letter.consumer),
-        ("conversation", tag("a", data(conversation), href=story) if conversation else "none"),
+        ("conversation", story),
         ("key", tag("code", letter.key.hex()) if letter.key else "none"),
         ("id", tag("code", letter.id)),
     ]

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import View, framed, section, table
+from eventonce.dashboard.pages.search import link
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE_RANGE, RANGES, Past, Range, Snapshot
 from eventonce.history.search import SAME_ID
@@ -151,7 +152,7 @@ def _outcomes(snapshot: Snapshot, past: Past, range_: Range, since: str) -> Html
             (
                 joined(
                     tag("span", class_=f"key k{place}", aria_hidden="true"),
-                    _link(name, status=GROUP_STATUSES[group], since=since) if many else name,
+                    link(name, status=GROUP_STATUSES[group], since=since) if many else name,
                 ),
                 f"{snapshot.rates[group]:.1f}" if snapshot.rates is not None else UNKNOWN_AMOUNT,
                 number(many),
@@ -169,7 +170,7 @@ def _causes(past: Past, since: str) -> Html:
         return section("Copies, by cause", tag("p", "No copies came.", class_="note"))
     rows = [
         (
-            _link(words, **_cause(status, same), since=since),
+            link(words, **_cause(status, same), since=since),
             number(many),
             share(many, copies),
         )
@@ -192,7 +193,7 @@ def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
         return section(title, tag("p", "Nothing was decided.", class_="note"))
     rows = [
         (
-            _link(dotted(one.name), **{field: one.name}, since=since)
+            link(dotted(one.name), **{field: one.name}, since=since)
             if one.name
             else tag("span", f"no {field}", class_="soft"),
             number(one.events),
@@ -205,8 +206,3 @@ def _busiest(title: str, field: str, busy: Sequence[Busy], since: str) -> Html:
     ]
     head = (field, "events", "copies", "not settled", "dead letters", "ms a run")
     return section(title, table(head, rows))
-
-
-def _link(words: object, **asked: str) -> Html:
-    """Return a link to the search."""
-    return tag("a", words, href=f"/search?{urlencode(asked)}")
