@@ -22,11 +22,9 @@ class Kind(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "sqs": Kind("sqs", "SQSSource", ("visibility", "wait")),
-    "https": Kind("sqs", "SQSSource", ("visibility", "wait")),
-    "http": Kind("sqs", "SQSSource", ("visibility", "wait")),
-}
+_SQS: Final = Kind("sqs", "SQSSource", ("visibility", "wait"))
+
+KINDS: Final[Mapping[str, Kind]] = {"sqs": _SQS, "https": _SQS, "http": _SQS}
 """The kinds of sources. A new one needs a file, with a class that takes a URI, and a line here."""
 
 
