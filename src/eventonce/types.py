@@ -22,6 +22,9 @@ from eventonce.errors import ConfigError, EnvelopeError, EventonceError
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
+FORM_NAMES: Final = ("eventbridge", "cloudevents", "genesys", "cxone", "json")
+"""The forms of envelopes; an object that is none of the others is `json`."""
+
 VerdictKind = Literal["run", "duplicate", "stale", "unchanged", "busy", "dead", "conflict", "error"]
 Action = Literal["complete", "release", "return", "bury", "extend"]
 """The ways to settle a run. `release` frees the key after a failed attempt; `return` frees it, too,
@@ -129,7 +132,7 @@ class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     replay: str = ""
     """The name of the archive replay that brought the event, empty if it came live."""
     form: str = "json"
-    """The form of the envelope: `eventbridge`, `genesys`, `cxone`, `cloudevents`, `json`."""
+    """The form of the envelope, one of `FORM_NAMES`."""
     headers: Mapping[str, str] = NO_HEADERS
     """The HTTP headers of its request, names in lower case; empty for other transports."""
     _number: int | None = None

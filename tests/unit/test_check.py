@@ -291,6 +291,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused(check: Run, run: Run) -> Non
     assert refused == (2, "", "eventonce: audit: . is a folder: name a file in it\n")
 
 
+def test_a_form_that_no_event_has_is_named_with_its_line(check: Run) -> None:
+    found = check('[[rule]]\nname = "mine"\nkey = "id"\nmatch = { form = "acmee" }\n')
+    said = "my.toml:4: match of 'mine': no event has the form 'acmee'; there are eventbridge, "
+    assert found.code == 2
+    assert said in found.err
+
+
 def test_what_depends_on_the_machine_is_a_warning(
     check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

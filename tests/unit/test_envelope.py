@@ -22,7 +22,7 @@ from eventonce.envelope.jsontext import MAX_DEPTH
 from eventonce.envelope.reader import MAX_BYTES, MAX_LAYERS, elements, encode, read
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Rule, Ruleset
-from eventonce.types import Event
+from eventonce.types import FORM_NAMES, Event
 from tests.unit.made import ACD_END, ORG, SOURCE, classic, raw
 
 NOTICE = {
@@ -181,6 +181,12 @@ def test_each_form_is_read_alike_from_bytes_text_and_dict(
     event = read(as_(given_))
     assert said(event) == expected
     assert event.detail == detail
+
+
+def test_a_rule_may_name_each_form() -> None:
+    assert {form for _, (form, *_), _ in FORMS.values()} == set(FORM_NAMES)
+    for form in (*FORM_NAMES, "cloud*", "*"):
+        assert Rule(name="r", match={"form": form}, key="id").match.form == (form,)
 
 
 @pytest.mark.parametrize("given_", [form[0] for form in FORMS.values()], ids=FORMS)

@@ -166,6 +166,11 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
         ({**FACT, "match": {"kind": "x"}}, "match: expected source, type or form, not kind"),
         ({**FACT, "match": 7}, "match: expected a string or a list of strings"),
         (
+            {**FACT, "match": {"form": ["cxone", "acmee"]}},
+            "match: no event has the form 'acmee'; there are eventbridge, cloudevents, genesys, ",
+        ),
+        ({**FACT, "match": Match(form=("x*",))}, "match: no event has the form 'x*'; "),
+        (
             {**FACT, "missing": "skip"},
             "missing: expected 'invalid' or 'hash' or 'id' or 'run', not 'skip'",
         ),

@@ -15,6 +15,7 @@ from eventonce.errors import ConfigError
 from eventonce.rules.expressions import Path, parse, parse_path
 from eventonce.rules.instants import duration
 from eventonce.rules.readings import read_anyway, redactable
+from eventonce.types import FORM_NAMES
 
 Strings = str | Sequence[str]
 Duration = str | float
@@ -272,8 +273,16 @@ def _verify(value: Any) -> bool | tuple[str, ...]:
 
 
 def _match(value: Any) -> Match:
-    if isinstance(value, Match):
-        return value
+    found = value if isinstance(value, Match) else _new_match(value)
+    for pattern in found.form:
+        if not any(map(glob(pattern).fullmatch, FORM_NAMES)):
+            raise ValueError(
+                f"no event has the form {pattern!r}; there are {', '.join(FORM_NAMES)}"
+            )
+    return found
+
+
+def _new_match(value: Any) -> Match:
     if isinstance(value, Mapping):
         unknown = [str(name) for name in value if name not in Match.__struct_fields__]
         if unknown:
