@@ -316,6 +316,19 @@ def test_what_depends_on_the_machine_is_a_warning(
     assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
 
 
+def test_two_rules_of_one_name_are_a_warning(check: Run) -> None:
+    mine = '[[rule]]\nname = "mine"\nkey = "id"\n'
+    other = '[[rule]]\nname = "other"\nkey = "id"\n'
+    Path("more.toml").write_text(mine)
+    said = "warning: my.toml: rule mine: 2 rules have this name, and reports cannot tell them apart"
+    for text in (mine + other + mine, 'rules = ["more.toml"]\n' + mine):
+        told = check(text)
+        assert told.code == 0
+        assert said in told.err
+        assert len(told.err.splitlines()) == 1
+    assert check(mine + other).err == ""
+
+
 def test_a_sink_behind_one_that_takes_everything_is_a_warning(check: Run) -> None:
     first, other = (
         '[[sink]]\nto = "file:a.jsonl"\n',

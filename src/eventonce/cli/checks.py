@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.config import Config, DashboardTable, HistoryTable, Serve
+from eventonce.config import Config, DashboardTable, HistoryTable, Serve, resolved
 from eventonce.config.checks import Checks, check_values
 from eventonce.errors import ConfigError
 from eventonce.rules.tomltext import Place
@@ -78,8 +79,8 @@ NOT_HERE: Final = ". Commands that use it would not start here"
 
 
 def warnings_of(config: Config) -> Iterator[str]:
-    """Yield the faults that depend on the machine, limits of a history that is not kept, and sinks
-    that no event reaches."""
+    """Yield the faults that depend on the machine, and settings that work and are probably
+    mistakes."""
     from eventonce.web.authentication import check_host  # noqa: PLC0415  slow to import
 
     written = {name: getattr(config, name) for name in FILE_FIELDS}
@@ -104,6 +105,13 @@ def warnings_of(config: Config) -> Iterator[str]:
             f"sink {everything[0]}: it takes every event, so the sinks after it get none; give it "
             "a `match`, or move it to the end"
         )
+    rules = [*config.rule, *(rule for spec in config.rules for rule in resolved("rules", spec))]
+    for name, count in Counter(rule.name for rule in rules).items():
+        if count > 1:
+            yield (
+                f"rule {name}: {count} rules have this name, and reports cannot tell them apart; "
+                "give each its own"
+            )
 
 
 def with_environment(table: Serve) -> Serve:
