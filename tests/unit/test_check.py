@@ -312,7 +312,7 @@ def test_what_depends_on_the_machine_is_a_warning(
         "serve",
     ]
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
-    monkeypatch.setenv("EVENTONCE_API_KEYS", "a-key")
+    monkeypatch.setenv("EVENTONCE_API_KEYS", "a-key-of-some-length")
     assert check('[serve]\nhost = "0.0.0.0"\n').err == ""
 
 
@@ -327,6 +327,21 @@ def test_two_rules_of_one_name_are_a_warning(check: Run) -> None:
         assert said in told.err
         assert len(told.err.splitlines()) == 1
     assert check(mine + other).err == ""
+
+
+def test_a_short_key_of_a_receiver_that_others_reach_is_a_warning(
+    check: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = '[serve]\nhost = "{}"\napi_keys = ["a key that nobody guesses", "hunter2"]\n'
+    told = check(table.format("0.0.0.0"))
+    assert (told.code, len(told.err.splitlines())) == (0, 1)
+    assert (
+        "serve.api_keys: a key has less than 16 characters, and other machines reach " in told.err
+    )
+    assert "hunter2" not in told.err
+    assert check(table.format("127.0.0.1")).err == ""
+    monkeypatch.setenv("EVENTONCE_API_KEYS", "short")
+    assert "serve.api_keys" in check('[serve]\nhost = "::"\n').err
 
 
 def test_a_sink_behind_one_that_takes_everything_is_a_warning(check: Run) -> None:

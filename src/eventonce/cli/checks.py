@@ -90,7 +90,8 @@ def warnings_of(config: Config) -> Iterator[str]:
         (f"{name}: ", partial(_check_folder, path)) for name, path in written.items()
     ]
     checks += [("", partial(open_sink, it)) for it in config.sink if it.to.startswith("file:")]
-    checks += [("", partial(check_host, with_environment(config.serve), config.serve.host))]
+    receiver = with_environment(config.serve)
+    checks += [("", partial(check_host, receiver, receiver.host))]
     for place, check in checks:
         try:
             check()
@@ -105,6 +106,7 @@ def warnings_of(config: Config) -> Iterator[str]:
             f"sink {everything[0]}: it takes every event, so the sinks after it get none; give it "
             "a `match`, or move it to the end"
         )
+    yield from _guessable(receiver)
     rules = [*config.rule, *(rule for spec in config.rules for rule in resolved("rules", spec))]
     for name, count in Counter(rule.name for rule in rules).items():
         if count > 1:
@@ -112,6 +114,19 @@ def warnings_of(config: Config) -> Iterator[str]:
                 f"rule {name}: {count} rules have this name, and reports cannot tell them apart; "
                 "give each its own"
             )
+
+
+def _guessable(receiver: Serve) -> Iterator[str]:
+    """Yield a warning if other machines can reach the receiver and a key of it could be guessed."""
+    from eventonce.web.authentication import SHORTEST_SECRET  # noqa: PLC0415  slow to import
+    from eventonce.web.credentials import is_local  # noqa: PLC0415  likewise
+
+    shortest = min((len(key.strip()) for key in receiver.api_keys), default=SHORTEST_SECRET)
+    if shortest < SHORTEST_SECRET and is_local(receiver.host) is False:
+        yield (
+            f"serve.api_keys: a key has less than {SHORTEST_SECRET} characters, and other machines "
+            f"reach {receiver.host}: use a long random text"
+        )
 
 
 def with_environment(table: Serve) -> Serve:
