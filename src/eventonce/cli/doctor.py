@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
@@ -22,7 +23,7 @@ from eventonce.cli.options import (
     region_option,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, one_line
+from eventonce.cli.output import counted, emit, finding_text
 from eventonce.config import DEFAULT_FILE, DEFAULT_NAME, DEFAULT_STORE, Config, read
 from eventonce.config.checks import check_values
 from eventonce.config.references import files_in
@@ -169,7 +170,7 @@ def _text(facts: Facts, found: Sequence[tuple[str, Finding]], faults: int) -> st
         if place != area:
             lines.append(f"\n{place}")
             area = place
-        lines += _lines(one)
+        lines.append(indent(finding_text(one), "  "))
     unchecked = sum(it.unchecked for _, it in found)
     checked = counted(len(found) - unchecked, "check")
     without = f"; {unchecked} not checked" if unchecked else ""
@@ -180,14 +181,6 @@ def _text(facts: Facts, found: Sequence[tuple[str, Finding]], faults: int) -> st
     else:
         verdict = f"the set-up is sound: no fault in {checked}"
     return "\n".join([*lines, "", verdict]).lstrip("\n")
-
-
-def _lines(one: Finding) -> list[str]:
-    if one.unchecked:
-        return [f"  ?        not checked: {one_line(one.what)}"]
-    label = one.state if one.fine else one.state.upper()
-    fix = [f"{'':<11}{one_line(one.fix)}"] if one.fix else []
-    return [f"  {label:<9}{one_line(one.what)}", *fix]
 
 
 def _document(facts: Facts, found: Sequence[tuple[str, Finding]]) -> dict[str, Any]:

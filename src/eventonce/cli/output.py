@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError
 
 
@@ -87,6 +88,14 @@ def printable(text: str) -> str:
     """Return the text with its lines, without control characters for the terminal."""
     lines = text.split("\n")
     return "\n".join(line if line.isprintable() else repr(line)[1:-1] for line in lines)
+
+
+def finding_text(one: Finding) -> str:
+    """Return the result of a check, and its remedy on a line of its own."""
+    label = "?" if one.unchecked else one.state if one.fine else one.state.upper()
+    said = f"not checked: {one.what}" if one.unchecked else one.what
+    fix = f"\n{'':<9}{one_line(one.fix)}" if one.fix else ""
+    return f"{label:<9}{one_line(said)}{fix}"
 
 
 def echo_json(document: Any, *, err: bool = False) -> None:

@@ -25,7 +25,7 @@ from eventonce.cli.options import (
     options,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, notice, table, with_table
+from eventonce.cli.output import counted, emit, finding_text, notice, table, with_table
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.config.checks import check_values
@@ -109,14 +109,8 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     if needed and all(found.fine for found in findings):
         findings.append(write_finding(named))
     document = [{"what": it.what, "fine": it.state == "ok", "fix": it.fix} for it in findings]
-    emit(document, "\n".join(map(_finding, findings)), as_json=as_json)
+    emit(document, "\n".join(map(finding_text, findings)), as_json=as_json)
     return 0 if all(found.fine for found in findings) else FAILED
-
-
-def _finding(one: Finding) -> str:
-    fix = f"\n{'':<9}{one.fix}" if one.fix else ""
-    label = "?" if one.unchecked else one.state if one.fine else one.state.upper()
-    return f"{label:<9}{one.what}{fix}"
 
 
 # eventonce stats
