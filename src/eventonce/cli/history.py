@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.history_options import history_of, history_option
+from eventonce.cli.history_options import history_option, history_to_read
 from eventonce.cli.options import Settings, filled, instant, json_option, with_settings
 from eventonce.cli.output import counted, emit, notice, one_line, table
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
-from eventonce.errors import ConfigError
 from eventonce.history import Decision, History, Search
 from eventonce.history.recorder import hidden_text
 from eventonce.history.search import SAME_ID
 from eventonce.history.story import NOTHING_FOUND, Chapter, moment, told
 from eventonce.history.summary import CAUSES, GROUP_OF, GROUPS, SUMMARY_FIELDS, Summary, summary
 from eventonce.history.tables import MINUTE
-
-NO_HISTORY: Final = (
-    "no history is kept: name a database in eventonce.toml, such as\n\n"
-    '  [history]\n  store = "sqlite:///history.db"\n\n'
-    "and `run` and `serve` keep what they decide from then on; or name one with --history URI"
-)
 
 
 class Several(click.Choice[str]):
@@ -114,9 +107,6 @@ def history(
     All options that are given must be true of a decision. The decisions of all consumers that
     share the history are told; --name selects one.
     """
-    store = uri or history_of(settings.file)
-    if not store:
-        raise ConfigError(NO_HISTORY)
     search = Search(
         conversation=conversation or "",
         id=event_id or "",
@@ -131,7 +121,7 @@ def history(
         since=since,
         until=until,
     )
-    with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
+    with history_to_read(settings.file, uri) as opened:
         if totals:
             return _counted(opened, search, as_json=as_json)
         found, cut = opened.story(search, limit)

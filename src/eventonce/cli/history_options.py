@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from eventonce.cli.options import configured
 from eventonce.config import Config
 from eventonce.consumer import Consumer
+from eventonce.errors import ConfigError
 
 if TYPE_CHECKING:
     from eventonce.history import History
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 DASHBOARD_HISTORY: Final = "sqlite:///eventonce-history.db"
 """The history of a worker that has a dashboard but names no history."""
 
+
+NO_HISTORY: Final = (
+    "no history is kept: name a database in eventonce.toml, such as\n\n"
+    '  [history]\n  store = "sqlite:///history.db"\n\n'
+    "and `run` and `serve` keep what they decide from then on; or name one with --history URI"
+)
 
 history_option: Final = configured(
     "--history",
@@ -40,6 +47,16 @@ def open_history(file: Config, uri: str) -> History:
 
     table, secrets = file.history, file.secret_bytes if file.privacy.digests else ()
     return History(uri, keep=table.keep, most=table.most, secrets=secrets)
+
+
+def history_to_read(file: Config, given: str | None = None) -> History:
+    """Open the given history, otherwise the file's, for reading; ConfigError without one."""
+    from eventonce.history import History  # noqa: PLC0415  for those who keep one
+
+    uri = given or history_of(file)
+    if not uri:
+        raise ConfigError(NO_HISTORY)
+    return History(uri, look=True, secrets=file.secret_bytes)
 
 
 @contextmanager

@@ -9,13 +9,10 @@ import click
 import msgspec
 
 from eventonce.cli import FAILED
-from eventonce.cli.history import NO_HISTORY
-from eventonce.cli.history_options import history_of, history_option
+from eventonce.cli.history_options import history_option, history_to_read
 from eventonce.cli.options import Settings, json_option, with_settings
 from eventonce.cli.output import emit, notice, table, wrapped
 from eventonce.clock import wall_clock
-from eventonce.errors import ConfigError
-from eventonce.history import History
 from eventonce.history.leases import UNREADABLE, Lease, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes, read_workers
@@ -36,11 +33,8 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     A worker is heard of every few seconds. One that was killed is not heard of any more; its
     leases end by themselves, and other workers take over.
     """
-    store = uri or history_of(settings.file)
-    if not store:
-        raise ConfigError(NO_HISTORY)
     now = wall_clock()
-    with History(store, look=True, secrets=settings.file.secret_bytes) as opened:
+    with history_to_read(settings.file, uri) as opened:
         wanted = settings.given_name
         found = [it for it in read_workers(opened, now) if wanted in (None, it.consumer)]
         readable = opened.tells_states
