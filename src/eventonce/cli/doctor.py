@@ -38,7 +38,6 @@ from eventonce.doctor.storage import (
     store_findings,
 )
 from eventonce.infra.topology import Infra
-from eventonce.rules import TRANSPORT
 from eventonce.rules.instants import duration
 from eventonce.runtime.retention import kept_for
 
@@ -98,10 +97,8 @@ def doctor(
         unseen=(*facts.unseen, *(("store", it) for it in stored)),
         history=_history(file),
     )
-    rules = file.all_rules()
     said = FileFacts(
-        # An override changes the rules of last resort, too, so they are among the file's rules.
-        rules if file.override else [*rules, *TRANSPORT],
+        file.possible_rules(),
         duration(file.worker.visibility) / 1000,
         unknown_patterns(file, handler),
         # A handler may take types that the sinks do not.

@@ -29,7 +29,6 @@ from eventonce.history.decision import CONVERSATION_FIELDS
 from eventonce.letters.bulk import Progress, audited
 from eventonce.letters.selection import unnaming
 from eventonce.letters.sources import LetterSource, StoreLetterSource, open_queue
-from eventonce.rules import TRANSPORT
 from eventonce.runtime.brief_results import result_key
 
 
@@ -129,11 +128,9 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
 
 def _longest_result(file: Config) -> int:
     """Return the longest time for which a result is kept, in milliseconds."""
-    # With [override] the rules include those of last resort.
-    rules = [*file.all_rules(), *(() if file.override else TRANSPORT)]
     return max(
         int(rule.remember if rule.keep_result is None else min(rule.keep_result, rule.remember))
-        for rule in rules
+        for rule in file.possible_rules()
     )
 
 

@@ -227,6 +227,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         # TRANSPORT too: if all rules are in shadow mode, no event may be dropped.
         return presets.overridden([*found, *TRANSPORT], **self.override)
 
+    def possible_rules(self) -> list[Rule]:
+        """Return every rule that an event may go by: all rules, and those of last resort."""
+        # An override changes the rules of last resort, too, so they are among the file's rules.
+        return [*self.all_rules(), *(() if self.override else TRANSPORT)]
+
     def ruleset(self, name: str = "") -> Ruleset:
         """Return the ruleset that makes the keys of a consumer with this name."""
         named = name or self.name or DEFAULT_NAME
