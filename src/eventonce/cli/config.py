@@ -90,6 +90,10 @@ def init(
 
 # eventonce check
 
+patterns_option = click.option(
+    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
+)
+
 
 class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """One event, and the rule and key that it must have."""
@@ -116,9 +120,7 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 @click.option(
     "--update", is_flag=True, help="Write the rules and keys of today into the --expect file."
 )
-@click.option(
-    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
-)
+@patterns_option
 @name_option
 @json_option
 def check(

@@ -13,7 +13,7 @@ import msgspec
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse
 from eventonce.cli import FAILED
-from eventonce.cli.config import unknown_patterns, unread_patterns
+from eventonce.cli.config import patterns_option, unknown_patterns, unread_patterns
 from eventonce.cli.history_options import history_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import (
@@ -61,9 +61,7 @@ from eventonce.runtime.retention import kept_for
 )
 @region_option
 @endpoint_option
-@click.option(
-    "--handler", metavar="MODULE:NAME", help="A module whose @consumer.on patterns are checked too."
-)
+@patterns_option
 @with_settings("store", "presets", "rules", "name", "config")
 @json_option
 def doctor(
