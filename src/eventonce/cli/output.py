@@ -17,6 +17,7 @@ import msgspec
 
 from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError
+from eventonce.log import on_one_line
 
 
 def table(
@@ -86,8 +87,7 @@ def one_line(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return the text with its lines, without control characters for the terminal."""
-    lines = text.split("\n")
-    return "\n".join(line if line.isprintable() else repr(line)[1:-1] for line in lines)
+    return "\n".join(map(on_one_line, text.split("\n")))
 
 
 def finding_text(one: Finding) -> str:
