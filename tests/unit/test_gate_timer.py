@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject
+from eventonce import Consumer, Job, Reject, forks
 from eventonce.core.plan import Run
 from eventonce.runtime import gate as gates
 from eventonce.runtime import lane, running_batch
@@ -110,7 +110,7 @@ def test_the_child_of_a_fork_waits_for_no_call_of_its_parent(
     with ThreadPoolExecutor() as pool:
         parents = pool.submit(getattr(gate, verb), items)
         assert under_way.wait(PATIENCE)
-        gates._begin_anew()
+        forks.begin_anew()
         try:
             assert pool.submit(getattr(gate, verb), items).result(PATIENCE)
         finally:

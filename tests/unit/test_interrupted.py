@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable
-from eventonce.runtime import gate as gates
+from eventonce import Consumer, Job, Reject, Rule, StoreUnavailable, forks
 from eventonce.runtime.loop_thread import LoopThread, _Call
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Claim, Verdict
@@ -158,7 +157,7 @@ def test_the_child_of_a_fork_that_ends_in_a_handler_frees_nothing_that_its_paren
     store = MemoryStore()
 
     def handler(_: Job) -> None:
-        gates._begin_anew()
+        forks.begin_anew()
         raise Interrupt
 
     with Consumer(store, rules=RULE, handler=handler) as child, pytest.raises(Interrupt):

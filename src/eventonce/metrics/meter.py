@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +9,8 @@ from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Final, NamedTuple
-from weakref import WeakSet
 
+from eventonce import forks
 from eventonce.clock import wall_clock
 from eventonce.consumer import Consumer
 from eventonce.core import status
@@ -110,7 +109,11 @@ class Meter:
         self._unhandled: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._begin()
-        _meters.add(self)
+        forks.register(self, Meter._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Replace the lock in the child of a fork, and keep what was counted."""
+        self._lock = Lock()
 
     def _begin(self) -> None:
         self._counters: dict[Metric, Counter[Labels]] = {
@@ -341,16 +344,3 @@ def _with_letters(
         if outcome_status in status.DEAD_LETTERS and cause != GIVEN_UP_AGAIN:
             letters[outcome_status,] += number
     return Counted({**counters, names.DEAD_LETTERS: letters}, histograms)
-
-
-_meters: Final = WeakSet[Meter]()
-
-
-def _replace_locks() -> None:
-    """Replace the locks in the child of a fork: the thread that held one is in the parent alone."""
-    for meter in _meters:
-        meter._lock = Lock()  # noqa: SLF001  the module's own
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_locks)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+from eventonce import forks
 from eventonce.core.sealed import MARK, key_of
 from eventonce.errors import ConfigError, EventonceError, SealedError, StoreUnavailable
 from eventonce.log import Outage, log
@@ -58,6 +59,7 @@ class Sealer:
         if faults:
             raise ConfigError("\n".join(faults))
         self._begin()
+        forks.register(self, Sealer._begin)
         self._outage = Outage()
         self._current: _DataKey | None = None
         self._left = 0
@@ -66,7 +68,6 @@ class Sealer:
 
     def _begin(self) -> None:
         """Make the locks, again in a forked child: a thread of the parent may hold the old ones."""
-        self._process = os.getpid()
         self._sealing = threading.Lock()
         """Held while a new data key is asked for."""
         self._lock = threading.Lock()
@@ -103,8 +104,6 @@ class Sealer:
     def _data_key(self) -> _DataKey:
         if not self.keys:
             raise ConfigError("sealing_keys: there is no key to seal with")
-        if self._process != os.getpid():
-            self._begin()
         with self._sealing:
             now, current = monotonic(), self._current
             if current is None or self._left <= 0 or now - current.made > DATA_KEY_AGE:
@@ -124,8 +123,6 @@ class Sealer:
 
     def _unwrapped(self, id_: str, wrapped: bytes) -> Any:
         name = id_.encode() + b"\0" + wrapped
-        if self._process != os.getpid():
-            self._begin()
         with self._lock:
             known = self._opened.get(name)
         if known is None or monotonic() - known[1] > DATA_KEY_AGE:

@@ -6,7 +6,6 @@ settles finished runs while others of their batch still run, and knows which key
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +13,10 @@ from contextlib import suppress
 from math import inf
 from operator import attrgetter
 from typing import Final
-from weakref import WeakSet
 
 import msgspec
 
+from eventonce import forks
 from eventonce.core.ledger import LONGEST_LEASE
 from eventonce.core.outcomes import settlement
 from eventonce.core.plan import Run
@@ -75,7 +74,7 @@ class Gate:
         of_claim = attrgetter("claim.key")
         self._settlements: Lane[Settlement, SettleResult] = Lane(self._tell, of_claim)
         self._begin()
-        _gates.add(self)
+        forks.register(self, Gate._begin)
 
     def _begin(self) -> None:
         """Begin without runs. Also called in the child of a fork: the runs are the parent's."""
@@ -402,15 +401,3 @@ def _renewal(run: Run, now: float) -> Claim:
     if deadline is None or now + claim.lease / 1000 <= deadline.at:
         return claim
     return msgspec.structs.replace(claim, lease=max(1, int((deadline.at - now) * 1000)))
-
-
-_gates: Final = WeakSet[Gate]()
-
-
-def _begin_anew() -> None:
-    for gate in _gates:
-        gate._begin()  # noqa: SLF001  the module's own
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Final
 
+from eventonce import forks
+
 DRAWN_TOGETHER: Final = 32
 """Nonces that are drawn together: Python releases its lock while it asks the system, and in a
 receiver each draw costs a system call and a change of threads."""
@@ -55,6 +57,4 @@ class Nonces:
 # Lambda takes snapshots by itself (SnapStart), and has one event at a time.
 _here: Final = Nonces(1 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else DRAWN_TOGETHER)
 new_nonce: Final = _here.new
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_here.discard)
+forks.register(_here, Nonces.discard)

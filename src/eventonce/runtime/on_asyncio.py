@@ -6,7 +6,6 @@ Apart from `inline`, so that a program without async handlers does not import as
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import deque
@@ -14,9 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any
 
+from eventonce import forks
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Plan, Refusal, Run
 from eventonce.core.ports import AsyncTransactional
@@ -46,7 +45,7 @@ class Asynchronous:
         store = runtime.transactions
         self._transactions = store if isinstance(store, AsyncTransactional) else None
         self._begin()
-        _all.add(self)
+        forks.register(self, Asynchronous._begin)
 
     def _begin(self) -> None:
         """Begin without threads. Also called in the child of a fork, which has no other thread."""
@@ -136,18 +135,6 @@ class Asynchronous:
                 self._stages = Stages(self._runtime, self._threads)
             self._submitter = submitter = LoopSubmitter(LoopCalls(loop), self._stages)
             return submitter
-
-
-_all: Final = WeakSet[Asynchronous]()
-
-
-def _begin_anew() -> None:
-    for one in _all:
-        one._begin()  # noqa: SLF001  the module's own
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class LoopCalls:

@@ -6,12 +6,13 @@ happens again. A batch enters before it claims, and leaves when its claims are s
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Final
+
+from eventonce import forks
 
 ALONE_WAIT: Final = 30.0
 """Seconds to wait for others before running beside them: a handler that hangs must not block an
@@ -127,6 +128,4 @@ class InsideHandler:
 
 
 THIS_PROCESS: Final = SharedProcess()
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=THIS_PROCESS.reset)
+forks.register(THIS_PROCESS, SharedProcess.reset)

@@ -1,0 +1,28 @@
+"""Objects that begin anew in the child of a fork: no other thread of the parent is there, so a lock
+that such a thread holds would never be released."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+_registered: Final = WeakKeyDictionary[Any, Callable[[Any], None]]()
+
+
+def register(one: T, begin: Callable[[T], None]) -> None:
+    """Call `begin` with this object in the child of every fork, as long as the object lives."""
+    _registered[one] = begin
+
+
+def begin_anew() -> None:
+    """Call the functions of all objects; in the child, before any code of its own."""
+    for one, begin in list(_registered.items()):
+        begin(one)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=begin_anew)
