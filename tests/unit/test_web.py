@@ -1,4 +1,4 @@
-"""The receiver as an app: what it answers to every fate an event can have."""
+"""The receiver as an app: its answer to every outcome of an event."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def agent(version: int, *, on: bool, at: int = 1_700_000_000) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settle without pauses: a store that is away here stays away."""
+    """No pauses between settlements: a store that is unavailable here stays unavailable."""
     monkeypatch.setattr("eventonce.runtime.runtime.SETTLE_PAUSES", (0.0,))
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the store: on a busy machine its answer may take long."""
+    """A long wait for the store: on a busy machine its answer may take long."""
     monkeypatch.setattr(health, "STORE_WAIT", 60.0)
 
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time passes between an outcome and what is told of it."""
+    """No time passes between an outcome and its answer."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_764_000_000_000_000_000)
 
 
@@ -73,7 +73,7 @@ def test_a_new_event_is_done_and_every_kind_of_copy_is_a_success_too(endpoint: E
         ),
     ],
 )
-def test_an_array_and_json_lines_are_taken_apart(
+def test_an_array_and_json_lines_are_split_into_events(
     endpoint: Endpoint, content_type: str, body: bytes
 ) -> None:
     second = b'{"detail-type":"call","detail":{"call":"b"}}'
@@ -96,7 +96,9 @@ def test_a_cloudevent_in_binary_mode_goes_to_the_handler_of_its_type() -> None:
     assert ran == [{"call": 7, "type": "voice"}] * 2
 
 
-def test_what_is_no_event_is_400_with_the_reason_and_its_letter(endpoint: Endpoint) -> None:
+def test_an_invalid_body_is_400_with_the_reason_and_becomes_a_dead_letter(
+    endpoint: Endpoint,
+) -> None:
     answer = ask(endpoint.app, b'{"detail-type":')
     assert (answer.status, answer.statuses) == (400, ["invalid"])
     assert "not JSON at byte" in answer.reasons[0]
@@ -113,7 +115,7 @@ def test_an_incomplete_key_is_400_and_names_the_part(endpoint: Endpoint) -> None
     ("content_type", "between", "around"),
     [("application/json", b",", b"[%s]"), ("application/x-ndjson", b"\n", b"%s")],
 )
-def test_a_bad_element_or_line_is_its_own_letter_and_the_others_go_on(
+def test_a_bad_element_or_line_becomes_a_dead_letter_and_the_other_events_run(
     endpoint: Endpoint, content_type: str, between: bytes, around: bytes
 ) -> None:
     good = [b'{"detail-type":"call","detail":{"call":"%c"}}' % name for name in b"ab"]
@@ -126,7 +128,9 @@ def test_a_bad_element_or_line_is_its_own_letter_and_the_others_go_on(
 
 
 @pytest.mark.usefixtures("still")
-def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(endpoint: Endpoint) -> None:
+def test_one_failed_event_of_an_array_makes_the_sender_send_the_whole_array_again(
+    endpoint: Endpoint,
+) -> None:
     endpoint.failing["b"] = Retry(after=7)
     body = [call("a"), call("b"), 3, call("c")]
     answer = ask(endpoint.app, body)
@@ -139,7 +143,7 @@ def test_of_an_array_the_one_that_must_come_again_makes_all_come_again(endpoint:
     assert endpoint.letters() == [b"3"]
 
 
-def test_what_another_run_holds_is_429_until_its_lease_ends(endpoint: Endpoint) -> None:
+def test_an_event_that_another_run_holds_is_429_until_the_lease_ends(endpoint: Endpoint) -> None:
     with endpoint.consumer.once(call("a")):
         answer = ask(endpoint.app, [call("a"), call("b")])
     assert (answer.status, answer.statuses) == (429, ["busy", "done"])
@@ -147,7 +151,7 @@ def test_what_another_run_holds_is_429_until_its_lease_ends(endpoint: Endpoint) 
 
 
 @pytest.mark.usefixtures("still")
-def test_a_failure_weighs_more_than_a_held_event_and_the_longest_wait_is_told(
+def test_a_failure_counts_more_than_a_busy_event_and_the_longest_wait_is_answered(
     endpoint: Endpoint,
 ) -> None:
     endpoint.failing["b"] = Retry(after=300)
@@ -167,17 +171,17 @@ def test_a_given_up_event_is_a_success_and_a_conflict_is_422(endpoint: Endpoint)
     assert len(endpoint.letters()) == 2
 
 
-def test_an_empty_array_is_fine(endpoint: Endpoint) -> None:
+def test_an_empty_array_is_accepted(endpoint: Endpoint) -> None:
     answer = ask(endpoint.app, [])
     assert (answer.status, answer.body["events"]) == (200, [])
 
 
 unreached = partial(away, error=StoreUnavailable(SECRET))
-"""A store that says what strangers must not know."""
+"""A failure of the store whose text contains a secret."""
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
-def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
+def test_an_unavailable_store_is_503_with_retry_after(verb: str) -> None:
     endpoint = Endpoint(WatchedStore(unreached(verb)))
     answer = ask(endpoint.app, call("a"))
     assert (answer.status, answer.statuses) == (503, ["failed"])
@@ -185,12 +189,12 @@ def test_a_store_that_is_away_is_503_with_retry_after(verb: str) -> None:
     assert answer.reasons == ["the store is away"]
 
 
-def test_a_letter_that_cannot_be_kept_makes_the_event_come_again() -> None:
+def test_an_event_whose_dead_letter_cannot_be_kept_is_503() -> None:
     answer = ask(Endpoint(WatchedStore(unreached("put_letters"))).app, b"3")
     assert (answer.status, answer.statuses) == (503, ["failed"])
 
 
-def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
+def test_an_answer_has_neither_the_text_of_an_exception_nor_the_address_of_the_store() -> None:
     endpoint = Endpoint()
     answers = []
     for error in (ValueError(SECRET), Retry(SECRET), Reject(SECRET), StoreUnavailable(SECRET)):
@@ -217,7 +221,7 @@ def test_neither_an_exceptions_text_nor_the_stores_address_is_told() -> None:
         (RuntimeError(SECRET), 500, "Something went wrong here; the log says what."),
     ],
 )
-def test_whatever_breaks_makes_the_sender_send_again_and_tells_nothing(
+def test_an_unexpected_error_is_503_or_500_without_the_text_of_the_error(
     error: Exception, status: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: str, __: object) -> None:
@@ -239,7 +243,7 @@ def test_other_paths_and_methods_are_refused_in_json(endpoint: Endpoint) -> None
         assert (refused.status, refused.headers["allow"]) == (405, "POST")
 
 
-def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
+def test_ready_reports_whether_the_store_answers_without_its_address() -> None:
     endpoint = Endpoint()
     answer = ask(endpoint.app, path="/ready", method="GET")
     idle = {"under_way": 0, "oldest": 0.0}
@@ -250,7 +254,7 @@ def test_ready_says_whether_the_store_answers_and_tells_no_address() -> None:
     assert ask(endpoint.app, path="/health", method="GET").status == 200
 
 
-def test_the_store_is_not_asked_for_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_not_called_for_every_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     endpoint = Endpoint(store)
@@ -279,7 +283,7 @@ def test_ready_writes_at_the_start_and_from_a_failed_event_until_a_write_succeed
     assert (ready(), asked) == (200, ["claim", "settle"])
     assert (ready(), asked) == (200, ["show"])
     store.look = full()
-    # Nobody was harmed by it yet, and a look costs less.
+    # No event has failed yet, and a read costs less than a write.
     assert ready() == 200
     assert ask(endpoint.app, call("a")).status == 503
     for _ in range(2):
@@ -290,7 +294,7 @@ def test_ready_writes_at_the_start_and_from_a_failed_event_until_a_write_succeed
     assert store.stats().records == 0
 
 
-def test_ready_does_not_doubt_a_store_for_the_failure_of_a_handler(
+def test_ready_tries_no_write_after_the_failure_of_a_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(health, "ANSWER_LIFE", -1)
@@ -302,7 +306,7 @@ def test_ready_does_not_doubt_a_store_for_the_failure_of_a_handler(
     assert ask(endpoint.app, path="/ready", method="GET").status == 200
 
 
-def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
+def test_an_outage_of_the_store_is_logged_once_despite_many_probes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health, "ANSWER_LIFE", -1)
@@ -321,7 +325,7 @@ def test_an_outage_of_the_store_is_told_once_however_often_a_balancer_asks(
 
 
 @pytest.mark.parametrize("host", ["fastapi", "starlette"])
-def test_it_is_mounted_in_another_app(endpoint: Endpoint, host: str) -> None:
+def test_the_receiver_is_mounted_in_another_app(endpoint: Endpoint, host: str) -> None:
     outer: Any = (
         FastAPI() if host == "fastapi" else Starlette(routes=[Mount("/hooks", endpoint.app)])
     )
@@ -338,7 +342,7 @@ def test_it_is_mounted_in_another_app(endpoint: Endpoint, host: str) -> None:
     )
 
 
-def test_an_event_without_a_key_is_one_letter_however_often_it_is_sent(
+def test_an_event_without_a_key_is_one_dead_letter_even_if_sent_again(
     endpoint: Endpoint,
 ) -> None:
     bad = {"detail-type": "call", "detail": {}}
@@ -351,7 +355,7 @@ def test_an_event_without_a_key_is_one_letter_however_often_it_is_sent(
     assert b'"another"' in other
 
 
-def test_headers_reach_the_rules_and_secrets_reach_no_letter() -> None:
+def test_headers_reach_the_rules_and_secrets_reach_no_dead_letter() -> None:
     consumer = Consumer("memory:", rules="standard-webhooks", handler=lambda _: None)
     settings = Serve(
         api_keys=["key-hunter2"],
@@ -379,7 +383,7 @@ def test_headers_reach_the_rules_and_secrets_reach_no_letter() -> None:
     consumer.close()
 
 
-def test_an_event_larger_than_the_consumer_takes_is_its_own_letter() -> None:
+def test_an_event_that_is_too_large_becomes_a_dead_letter_and_the_other_event_runs() -> None:
     ran: list[str] = []
     consumer = Consumer(
         "memory:", handler=lambda job: ran.append(job.event.id), rules="eventbridge", max_bytes=200

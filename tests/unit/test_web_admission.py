@@ -1,4 +1,4 @@
-"""The requests that the receiver admits: by number, by bytes, and one after the other where it is
+"""The requests that the receiver admits: by number, by bytes, and one by one when the receiver is
 full."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIB = 1024
 
 
 class Held:
-    """Handlers that wait until they are told to finish."""
+    """Handlers that wait until `finish` is set."""
 
     def __init__(self, **settings: Any) -> None:
         self.going = asyncio.Semaphore(0)
@@ -54,7 +54,7 @@ def play(story: Awaitable[None]) -> None:
     asyncio.run(played())
 
 
-def test_a_sender_that_is_refused_for_good_is_told_of_once_a_minute(
+def test_permanent_refusals_are_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = [0.0]
@@ -72,7 +72,7 @@ def test_a_sender_that_is_refused_for_good_is_told_of_once_a_minute(
     ("key", "media", "status"),
     [("wrong", "application/json", 401), ("k" * 16, "text/plain", 415), ("k" * 16, "", 413)],
 )
-def test_a_request_that_is_refused_for_good_leaves_a_line_without_its_key(
+def test_a_permanent_refusal_is_logged_without_the_key_of_the_request(
     key: str, media: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
@@ -93,7 +93,7 @@ def test_bodies_are_bounded_by_their_sum_and_refused_before_a_byte_is_read() -> 
         answer = await asked(held.app, _never(), headers=JSON | {"content-length": str(5 * KIB)})
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert "bytes are under way" in answer.body["reason"]
-        # What fits beside it comes in.
+        # A body that fits into the rest is admitted.
         second = await held.begun("b", KIB)
         held.finish.set()
         assert [(await first).status, (await second).status] == [200, 200]
@@ -113,31 +113,31 @@ async def _chunks(count: int) -> Any:
         yield b" " * KIB
 
 
-def test_a_body_that_declares_nothing_is_counted_as_it_comes() -> None:
+def test_a_body_without_a_declared_length_is_counted_while_it_is_read() -> None:
     async def story() -> None:
         held = Held(max_body=10 * KIB, max_in_flight=10 * KIB)
         first = await held.begun("a", 6 * KIB)
         assert (await asked(held.app, _chunks(9))).status == 503
         held.finish.set()
         await first
-        # Nothing is left of the one that was refused.
+        # No bytes of the refused body are still counted.
         assert (await asked(held.app, _chunks(9))).status == 400
         held.consumer.close()
 
     play(story())
 
 
-def test_no_fewer_bytes_may_be_under_way_than_one_body_has() -> None:
+def test_a_limit_of_bytes_in_flight_below_one_body_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_in_flight"):
         limits(Serve(max_body=1000, max_in_flight=999))
 
 
-def test_a_time_of_zero_is_refused() -> None:
+def test_a_timeout_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="serve: header_timeout must be greater than 0"):
         limits(Serve(header_timeout="0s"))
 
 
-def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
+def test_a_large_body_is_read_in_a_thread_and_a_small_body_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names: list[str] = []
@@ -160,7 +160,7 @@ def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
     assert names[1].startswith("eventonce-reading")
 
 
-def test_ready_tells_that_no_event_gets_through_and_the_log_says_how_long(
+def test_ready_fails_when_no_event_gets_through_and_the_log_has_the_duration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -185,7 +185,7 @@ def test_ready_tells_that_no_event_gets_through_and_the_log_says_how_long(
     assert "2 requests are under way, the oldest for" in line
 
 
-def test_as_many_overdue_requests_as_there_are_threads_let_nobody_through() -> None:
+def test_a_receiver_is_stuck_with_as_many_overdue_requests_as_threads() -> None:
     now = 0.0
     admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
     slow = [admission.enter(1), admission.enter(1)]
@@ -194,7 +194,7 @@ def test_as_many_overdue_requests_as_there_are_threads_let_nobody_through() -> N
     assert admission.stuck
     assert admission.oldest == now
     admission.leave(admission.enter(1))
-    # One got through meanwhile.
+    # A request was answered meanwhile.
     assert not admission.stuck
     now = 11.0
     assert admission.stuck
@@ -204,7 +204,7 @@ def test_as_many_overdue_requests_as_there_are_threads_let_nobody_through() -> N
     assert admission.oldest == 0
 
 
-def test_the_log_is_told_of_slow_handlers_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_handlers_are_logged_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     admission = Admission(limits(Serve(answer_within=5)), threads=2, clock=lambda: now)
     caplog.set_level(logging.WARNING)
@@ -241,7 +241,7 @@ async def _posted(held: Held, port: int, name: str) -> bytes:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  nobody tells when a line is held
+    while not holds():  # noqa: ASYNC110  no signal for a held line exists
         await asyncio.sleep(0.001)
 
 
@@ -262,7 +262,7 @@ def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
     play(_served(held, story))
 
 
-def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "UNREAD_WAIT", 0.0)
     held = Held(concurrency=1)
 
@@ -277,7 +277,7 @@ def test_a_request_that_had_no_turn_is_refused(monkeypatch: pytest.MonkeyPatch) 
     play(_served(held, story))
 
 
-def test_no_more_bytes_wait_than_may_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_bytes_wait_than_may_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "UNREAD_WAIT", 60.0)
     held = Held(concurrency=1, max_body=300, max_in_flight=300)
 

@@ -1,4 +1,4 @@
-"""Whom the receiver believes, and that it tells nobody whom it would have believed."""
+"""The authentication of the receiver: accepted requests, and refusals that reveal no secret."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def made() -> Iterator[Any]:
         endpoint.consumer.close()
 
 
-def test_each_of_several_api_keys_opens_and_nothing_else(made: Any) -> None:
+def test_each_of_several_api_keys_is_accepted_and_no_other_value(made: Any) -> None:
     endpoint = made(api_keys=["new-key", "old-key"])
     assert endpoint.status({"x-api-key": "new-key"}) == 200
     assert endpoint.status({"X-API-Key": "old-key"}) == 200
@@ -83,7 +83,7 @@ def test_each_of_several_api_keys_opens_and_nothing_else(made: Any) -> None:
     assert list(endpoint.consumer.letters()) == []
 
 
-def test_a_key_may_have_a_line_end_where_it_was_read_from(made: Any) -> None:
+def test_a_line_end_after_a_configured_api_key_is_ignored(made: Any) -> None:
     endpoint = made(api_keys=["key\n"])
     assert endpoint.status({"x-api-key": "key"}) == 200
 
@@ -94,7 +94,7 @@ def test_the_header_of_the_key_may_have_another_name(made: Any) -> None:
     assert endpoint.status({"x-api-key": "key"}) == 401
 
 
-def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
+def test_basic_accepts_each_user_only_with_the_password_of_that_user(made: Any) -> None:
     endpoint = made(users={"a1": "one:two", "a2": "drei€"})
     assert endpoint.status(basic("a1:one:two")) == 200
     assert endpoint.status(basic("a2:drei€")) == 200
@@ -110,7 +110,7 @@ def test_basic_takes_the_user_with_her_own_password(made: Any) -> None:
         assert endpoint.status(headers) == 401
 
 
-def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> None:
+def test_a_refusal_names_the_accepted_credentials_and_reveals_no_secret(made: Any) -> None:
     endpoint = made(api_keys=["key-1"], users={"a1": "pw-1"}, webhook_secrets=[SECRET])
     answer = ask(endpoint.app, BODY, headers={**JSON, "x-api-key": "guess"})
     assert answer.status == 401
@@ -121,16 +121,16 @@ def test_a_refused_sender_is_told_what_is_asked_for_and_no_more(made: Any) -> No
         assert secret not in str(answer)
 
 
-def test_several_ways_are_open_at_once(made: Any) -> None:
+def test_several_kinds_of_credentials_are_accepted_together(made: Any) -> None:
     endpoint = made(api_keys=["key"], users={"a1": "pw"}, webhook_secrets=[SECRET])
     right = [{"x-api-key": "key"}, basic("a1:pw"), signed(SECRET, BODY, at=time.time())]
     assert [endpoint.status(headers) for headers in right] == [200, 200, 200]
-    # One that fits suffices, whatever stands beside it.
+    # One right credential is enough, whatever else the request has.
     assert endpoint.status({"x-api-key": "wrong", **basic("a1:pw")}) == 200
     assert endpoint.status({"x-api-key": "wrong", **signed(OTHER, BODY, at=time.time())}) == 401
 
 
-def test_the_published_vector_of_standard_webhooks_fits() -> None:
+def test_the_published_vector_of_standard_webhooks_is_accepted() -> None:
     authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     headers = {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -141,7 +141,7 @@ def test_the_published_vector_of_standard_webhooks_fits() -> None:
     assert "matches" in authenticator.complaint(headers, b'{"test": 2432232315}', 1614265330)
 
 
-def test_a_signature_holds_for_its_body_its_id_and_its_time_alone() -> None:
+def test_a_signature_is_valid_only_for_its_body_its_id_and_its_time() -> None:
     authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     now = 1_700_000_000.0
     right = signed(SECRET, BODY, at=now)
@@ -163,7 +163,7 @@ def test_a_signature_holds_for_its_body_its_id_and_its_time_alone() -> None:
         assert authenticator.complaint({**right, **changed}, body, now) != "", changed
 
 
-def test_a_signature_is_too_old_or_too_new_after_five_minutes_or_what_is_set() -> None:
+def test_a_signature_is_refused_beyond_five_minutes_or_the_tolerance_that_is_set() -> None:
     now = 1_700_000_000.0
     authenticator = Authenticator(Serve(webhook_secrets=[SECRET]))
     for off, fine in [(-299, True), (299, True), (-301, False), (301, False)]:
@@ -174,7 +174,7 @@ def test_a_signature_is_too_old_or_too_new_after_five_minutes_or_what_is_set() -
     assert strict.complaint(signed(SECRET, BODY, at=now - 11), BODY, now) != ""
 
 
-def test_secrets_are_rotated_on_either_side() -> None:
+def test_secrets_can_be_rotated_at_the_receiver_and_at_the_sender() -> None:
     now = 1_700_000_000.0
     both = Authenticator(Serve(webhook_secrets=[OTHER, SECRET]))
     for secret in (SECRET, OTHER):
@@ -209,14 +209,14 @@ def test_credentials_are_compared_in_constant_time(
     monkeypatch.setattr(hmac, "compare_digest", spy)
     endpoint = made(api_keys=["key-1", "key-2"], webhook_secrets=[SECRET, OTHER])
     assert endpoint.status({"x-api-key": "key-1"}) == 200
-    # Each key is looked at although the first fits, and as digests: no length shows.
+    # Each key is compared although the first fits, and as a digest, which hides its length.
     assert compared[:2] == [(64, 64), (64, 64)]
     compared.clear()
     assert endpoint.status(signed(SECRET, BODY, at=time.time())) == 200
     assert compared.count((44, 44)) == 2
 
 
-def test_a_stranger_costs_no_reading_of_her_body(made: Any) -> None:
+def test_the_body_of_an_unauthenticated_request_is_not_read(made: Any) -> None:
     endpoint = made(api_keys=["key"], webhook_secrets=[SECRET])
 
     async def endless() -> Any:
@@ -228,7 +228,7 @@ def test_a_stranger_costs_no_reading_of_her_body(made: Any) -> None:
         assert answer.status == 401
 
 
-def test_without_authentication_it_must_be_said_that_anyone_may_send() -> None:
+def test_a_receiver_without_authentication_needs_anyone_may_send_events() -> None:
     with Consumer("memory:", handler=lambda _: None) as consumer:
         with pytest.raises(ConfigError, match="no authentication is set"):
             receiver(consumer)
@@ -253,7 +253,7 @@ def test_without_authentication_it_must_be_said_that_anyone_may_send() -> None:
         ({"api_keys": ["k"], "concurrency": 0}, "concurrency is 0"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused_without_showing_them(
+def test_impossible_settings_are_refused_without_their_values_in_the_error(
     settings: dict[str, Any], says: str
 ) -> None:
     with Consumer("memory:", handler=lambda _: None) as consumer:
@@ -262,7 +262,7 @@ def test_settings_that_cannot_be_meant_are_refused_without_showing_them(
         assert "hunter2" not in str(refused.value)
 
 
-def test_secrets_come_from_the_file_by_way_of_the_environment_and_show_nowhere(
+def test_secrets_of_the_file_come_from_the_environment_and_are_not_in_the_repr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUR_KEY", "hunter2")

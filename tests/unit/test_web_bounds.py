@@ -1,4 +1,4 @@
-"""How much at once, how large and how slow: what the receiver bears, and what it says beyond."""
+"""The limits of the receiver on number, size and time, and its answers beyond these limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.asking import JSON, ask, asked
 from tests.unit.endpoint import OPEN, RULE, Endpoint, call
 
 
-def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_it() -> None:
+def test_a_handler_that_outlasts_the_answer_continues_and_the_next_copy_is_a_duplicate() -> None:
     async def story() -> None:
         going, finish = asyncio.Event(), asyncio.Event()
 
@@ -36,7 +36,7 @@ def test_a_handler_that_outlasts_the_answer_goes_on_and_the_next_copy_learns_of_
         assert not first.done()
         finish.set()
         await first
-        # Asked with more time: even a copy may take this machine longer than that.
+        # With a longer `answer_within`: on a busy machine even a copy may take longer.
         assert (await asked(receiver(consumer, OPEN), call("a"))).statuses == ["duplicate"]
         consumer.close()
 
@@ -87,7 +87,7 @@ def _scope() -> dict[str, Any]:
     }
 
 
-def test_a_request_that_is_cancelled_frees_its_event() -> None:
+def test_the_event_of_a_cancelled_request_can_run_again() -> None:
     async def story() -> None:
         going = asyncio.Event()
         ran: list[int] = []
@@ -111,7 +111,7 @@ def test_a_request_that_is_cancelled_frees_its_event() -> None:
     play(story())
 
 
-def test_beyond_the_bound_a_request_is_503_with_retry_after_and_probes_still_answer() -> None:
+def test_a_request_beyond_the_bound_is_503_with_retry_after_and_probes_still_answer() -> None:
     async def story() -> None:
         going, finish = asyncio.Event(), asyncio.Event()
 
@@ -141,7 +141,7 @@ async def _drip(piece: bytes, count: int, pause: float = 0) -> Any:
         await asyncio.sleep(pause)
 
 
-def test_a_body_is_bounded_whatever_it_declares(endpoint: Endpoint) -> None:
+def test_a_body_is_bounded_whatever_length_is_declared(endpoint: Endpoint) -> None:
     endpoint.app = receiver(endpoint.consumer, msgspec.structs.replace(OPEN, max_body=1000))
     assert ask(endpoint.app, b" " * 1001).status == 413
     assert ask(endpoint.app, _drip(b" " * 100, 11)).status == 413
@@ -184,7 +184,9 @@ def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(
     assert endpoint.letters() == []
 
 
-def test_a_client_that_goes_away_while_it_sends_leaves_nothing(endpoint: Endpoint) -> None:
+def test_a_client_that_disconnects_during_the_body_leaves_no_dead_letter(
+    endpoint: Endpoint,
+) -> None:
     async def story() -> None:
         sent = Sent()
         messages: Any = iter(
@@ -215,7 +217,7 @@ def test_a_client_that_goes_away_while_it_sends_leaves_nothing(endpoint: Endpoin
         {"content-type": "application/json", "content-encoding": "gzip"},
     ],
 )
-def test_what_is_not_said_to_be_plain_json_is_415(
+def test_a_body_that_is_not_declared_as_plain_json_is_415(
     endpoint: Endpoint, headers: dict[str, str]
 ) -> None:
     answer = ask(endpoint.app, call("a"), headers=headers)

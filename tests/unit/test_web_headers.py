@@ -1,4 +1,4 @@
-"""The headers of a request: what stays with its events, and what no dead letter may hold."""
+"""The headers of a request: headers that stay with its events, and secrets that do not."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def consumer(**named: object) -> Consumer:
     return Consumer("memory:", rules=rules, handler=fail, **named)  # type: ignore[arg-type]
 
 
-def test_no_secret_header_reaches_a_dead_letter_by_either_door() -> None:
+def test_no_secret_header_reaches_a_dead_letter_of_a_receiver_or_a_function() -> None:
     headers = JSON | dict.fromkeys(SECRETS, MARKER) | {"x-tenant": "acme"}
     with consumer() as one:
-        # An event without its part of the key, one that is none, and one whose handler fails.
+        # An event without its part of the key, invalid bytes, and an event whose handler fails.
         for body in (b'{"detail-type":"t","detail":{}}', b"no", ONE):
             ask(receiver(one, OPEN), body, headers=headers)
             request = {
@@ -41,7 +41,7 @@ def test_no_secret_header_reaches_a_dead_letter_by_either_door() -> None:
     assert not [event for event in kept if MARKER.encode() in event]
 
 
-def test_a_header_that_a_rule_names_stays_and_makes_the_key() -> None:
+def test_a_header_that_a_rule_names_is_kept_and_is_part_of_the_key() -> None:
     with consumer() as one:
         assert one.kept_headers >= {"x-tenant", "x-version", "webhook-id"}
         answers = [
@@ -65,6 +65,6 @@ def test_a_header_in_keep_headers_reaches_the_handler() -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "no name", ""])
-def test_what_cannot_be_kept_is_refused_by_name(name: str) -> None:
+def test_a_header_that_cannot_be_kept_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="keep_headers"):
         Consumer("memory:", keep_headers=[name])

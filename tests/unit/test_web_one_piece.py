@@ -1,4 +1,4 @@
-"""The writes of an answer to its connection: one for an answer that is known whole."""
+"""The writes of an answer to its connection: one write for a complete answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED = b"GET /%s HTTP/1.1\r\nhost: test\r\n\r\n"
 
 
 class Wire(asyncio.Transport):
-    """A connection that notes what is written to it, and when it is closed."""
+    """A connection that lists its writes, and notes after how many writes it is closed."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 80)})
@@ -62,7 +62,7 @@ def wire_after(asked: bytes, app: App = whole) -> Wire:
     return asyncio.run(asking())
 
 
-def test_an_answer_that_is_known_whole_is_written_at_once() -> None:
+def test_a_complete_answer_is_written_at_once() -> None:
     (written,) = wire_after(ASKED % b"one").written
     head, _, body = written.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -91,7 +91,7 @@ def test_an_answer_that_comes_in_pieces_is_written_in_pieces() -> None:
     assert len(wire_after(ASKED % b"many", pieces).written) == 4
 
 
-def test_an_answer_that_is_broken_off_leaves_what_there_was_of_it() -> None:
+def test_the_head_of_a_cancelled_answer_is_still_written() -> None:
     async def breaks(_: Scope, __: Receive, send: Send) -> None:
         headers = [(b"content-length", b"9")]
         await send({"type": "http.response.start", "status": 200, "headers": headers, WHOLE: True})

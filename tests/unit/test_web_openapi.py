@@ -1,4 +1,4 @@
-"""The OpenAPI description: that it is one, and that the receiver does what it says."""
+"""The OpenAPI description: its content, and a receiver that behaves as described."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APP = receiver(CONSUMER, Serve(api_keys=[KEY], users={"a1": "pw"}, max_events=50
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
-    """JSON Lines: the items of a list, or the one thing there is."""
+    """JSON Lines: the items of a list, or a single value."""
     items = value if isinstance(value, list) else [value]
     return "\n".join(map(json.dumps, items)).encode()
 
@@ -46,12 +46,12 @@ schema = schemathesis.openapi.from_asgi("/openapi.json", APP)
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_it_does_what_its_description_says(case: schemathesis.Case[Any]) -> None:
-    # An array of what is no event fits the description, and is answered 400.
+def test_the_receiver_behaves_as_its_description_says(case: schemathesis.Case[Any]) -> None:
+    # An array of invalid events fits the description, and is answered with 400.
     case.call_and_validate(headers={"x-api-key": KEY}, excluded_checks=[positive_data_acceptance])
 
 
-def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> None:
+def test_the_description_has_every_status_of_an_answer_and_the_schema_of_its_body() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     responses = document["paths"]["/events"]["post"]["responses"]
     reports, refusals = {means.http for means in MEANINGS.values()}, STATUS_KINDS.keys() - {404}
@@ -64,7 +64,7 @@ def test_it_names_every_status_that_is_answered_with_and_what_its_body_is() -> N
         assert ("Retry-After" in response.get("headers", {})) == (status in {"429", "503"})
 
 
-def test_its_schemas_are_those_of_the_structs_that_are_sent() -> None:
+def test_the_schemas_of_the_description_are_the_schemas_of_the_answers() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     _, schemas = msgspec.json.schema_components(
         (Report, ErrorResponse, Health), ref_template="#/components/schemas/{name}"
@@ -74,12 +74,12 @@ def test_its_schemas_are_those_of_the_structs_that_are_sent() -> None:
     assert set(statuses) == set(get_args(Status))
 
 
-def test_it_names_the_version_of_the_package() -> None:
+def test_the_description_has_the_version_of_the_package() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     assert document["info"]["version"] == eventonce.__version__
 
 
-def test_it_names_the_ways_to_authenticate_that_are_set() -> None:
+def test_the_description_has_the_configured_ways_to_authenticate() -> None:
     document = ask(APP, path="/openapi.json", method="GET").body
     assert document["paths"]["/events"]["post"]["security"] == [{"api_key": []}, {"basic": []}]
     schemes = document["components"]["securitySchemes"]

@@ -1,4 +1,4 @@
-"""`eventonce serve` before it serves: what it refuses to start with, and what it says of it."""
+"""`eventonce serve` before it serves: the settings that it refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(
 SINK = 'store = "memory:"\n[[sink]]\nto = "os:getpid"\n'
 
 
-def test_there_must_be_somebody_to_give_events_to(refused: Refused) -> None:
+def test_serve_without_a_sink_and_a_handler_is_refused(refused: Refused) -> None:
     assert "[[sink]]" in refused()
     assert "expected MODULE:NAME" in refused("--handler", "os:nothing")
 
@@ -52,7 +52,7 @@ def test_a_port_that_is_taken_is_named(refused: Refused) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in said
 
 
-def test_a_setting_that_does_not_exist_or_cannot_be_is_named(refused: Refused) -> None:
+def test_an_unknown_or_impossible_setting_is_named(refused: Refused) -> None:
     assert "serve.api_key: there is no such field" in refused(
         settings=SINK + '[serve]\napi_key = "hunter2"\n'
     )
@@ -63,7 +63,7 @@ def test_a_setting_that_does_not_exist_or_cannot_be_is_named(refused: Refused) -
     assert "hunter2" not in said
 
 
-def test_the_environment_brings_credentials_too(
+def test_credentials_are_read_from_the_environment_too(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVENTONCE_SNS_TOPICS", "calls")
@@ -81,7 +81,7 @@ def test_the_environment_brings_credentials_too(
         ({"host": ".."}, "cannot listen on"),
     ],
 )
-def test_a_place_that_cannot_be_is_named(where: dict[str, Any], says: str) -> None:
+def test_an_impossible_port_or_host_is_named(where: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         listen(Serve(**where))
 
@@ -90,11 +90,11 @@ async def _app(*_: Any) -> None:
     """Never called."""
 
 
-def test_uvicorn_is_told_what_it_would_not_do_by_itself() -> None:
+def test_uvicorn_gets_the_settings_that_differ_from_its_defaults() -> None:
     config = Server(_app, limits(Serve(header_timeout="20s", drain="1500ms"))).config
     assert config.timeout_keep_alive == 20
     assert config.timeout_graceful_shutdown == 2
-    # No header of a stranger says where it came from, and no line of a log what it asked for.
+    # No header of a client changes its address, and no access log is written.
     assert not config.proxy_headers
     assert not config.access_log
 
@@ -106,10 +106,10 @@ def test_only_loopback_is_listened_on_without_credentials(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost"])
-def test_loopback_is_listened_on_whatever_it_is_called(host: str) -> None:
+def test_loopback_is_listened_on_under_each_of_its_names(host: str) -> None:
     with listen(Serve(host=host, port=0)) as listening:
         assert ip_address(listening.getsockname()[0]).is_loopback
-        # Otherwise what is short is sent 40 ms late.
+        # Only then asyncio sets TCP_NODELAY; otherwise short answers are sent 40 ms late.
         assert listening.proto == socket.IPPROTO_TCP
 
 

@@ -1,4 +1,4 @@
-"""Signatures of webhooks, held against the senders' own libraries and documented examples."""
+"""Signatures of webhooks, compared with the libraries of the senders and documented examples."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def from_standard(secret: str, body: bytes, at: int) -> Headers:
 
 
 def from_shopify(secret: str, body: bytes, _: int) -> Headers:
-    # As the documentation has it: base64 of the HMAC with the client secret over the raw body.
+    # As documented: base64 of the HMAC with the client secret over the raw body.
     digest = hmac.new(secret.encode(), body, hashlib.sha256).digest()
     return {"x-shopify-hmac-sha256": base64.b64encode(digest).decode()}
 
@@ -93,7 +93,7 @@ def complaint(setting: str, secrets: list[str], headers: Mapping[str, str], body
     return authenticator.complaint(headers, body, NOW)
 
 
-def test_what_the_sender_signs_is_believed_with_the_old_and_the_new_secret(
+def test_a_signed_request_is_accepted_with_the_old_and_the_new_secret(
     sender: tuple[str, Sign, list[str]],
 ) -> None:
     setting, sign, (secret, other) = sender
@@ -102,7 +102,7 @@ def test_what_the_sender_signs_is_believed_with_the_old_and_the_new_secret(
     assert complaint(setting, [secret, other], sign(other, BODY, NOW), BODY) == ""
 
 
-def test_another_body_another_secret_and_a_cut_signature_are_not(
+def test_another_body_another_secret_and_a_cut_signature_are_refused(
     sender: tuple[str, Sign, list[str]],
 ) -> None:
     setting, sign, (secret, other) = sender
@@ -116,7 +116,9 @@ def test_another_body_another_secret_and_a_cut_signature_are_not(
 
 
 @pytest.mark.parametrize("name", ["stripe", "svix", "standard"])
-def test_a_timestamp_is_held_to_the_tolerance_either_way(name: str) -> None:
+def test_a_timestamp_outside_the_tolerance_is_refused_in_the_past_and_in_the_future(
+    name: str,
+) -> None:
     setting, sign, (secret, _) = SENDERS[name]
     for off, right in ((0, True), (299, True), (-299, True), (301, False), (-301, False)):
         said = complaint(setting, [secret], sign(secret, BODY, NOW + off), BODY)
@@ -125,14 +127,14 @@ def test_a_timestamp_is_held_to_the_tolerance_either_way(name: str) -> None:
 
 
 @pytest.mark.parametrize("stamp", ["", "-1", "1e9", "²", "9" * 30])
-def test_a_timestamp_that_is_none_is_refused(stamp: str) -> None:
+def test_an_invalid_timestamp_is_refused(stamp: str) -> None:
     good = from_stripe(TEXT, BODY, NOW)["stripe-signature"]
     bad = {"stripe-signature": good.replace(f"t={NOW}", f"t={stamp}")}
     assert complaint("stripe_secrets", [TEXT], bad, BODY)
     assert complaint("stripe_secrets", [TEXT], {"stripe-signature": good.partition(",")[2]}, BODY)
 
 
-def test_of_several_signatures_one_suffices_and_not_all_are_looked_at() -> None:
+def test_one_right_signature_among_the_first_few_is_enough() -> None:
     good = from_stripe(TEXT, BODY, NOW)["stripe-signature"]
     wrong = ",v1=" + "0" * 64
     early = good.replace(",v1=", wrong + ",v1=", 1)
@@ -141,7 +143,7 @@ def test_of_several_signatures_one_suffices_and_not_all_are_looked_at() -> None:
     assert complaint("stripe_secrets", [TEXT], {"stripe-signature": late}, BODY)
 
 
-def test_the_senders_own_libraries_agree() -> None:
+def test_the_receiver_and_the_libraries_of_the_senders_agree() -> None:
     now = int(time.time())
     for body, secret in ((BODY, TEXT), (BODY + b" ", TEXT), (BODY, OTHER)):
         headers = from_stripe(TEXT, BODY, now)
@@ -163,14 +165,14 @@ def test_the_senders_own_libraries_agree() -> None:
         assert authenticator.complaint(sign(STANDARD, BODY, now), BODY, now) == ""
 
 
-def test_the_example_in_githubs_documentation_is_right() -> None:
+def test_the_example_in_the_documentation_of_github_is_accepted() -> None:
     signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     headers = {"x-hub-signature-256": signature}
     secrets = ["It's a Secret to Everybody"]
     assert complaint("github_secrets", secrets, headers, b"Hello, World!") == ""
 
 
-def test_the_receiver_takes_what_is_signed_and_nothing_else() -> None:
+def test_the_receiver_accepts_only_signed_requests() -> None:
     now = int(time.time())
     settings = Serve(
         stripe_secrets=[TEXT],
@@ -197,7 +199,7 @@ def test_the_receiver_takes_what_is_signed_and_nothing_else() -> None:
     assert not [name for headers in seen for name in headers if "sign" in name or "hmac" in name]
 
 
-def test_an_id_beside_svix_own_that_nobody_signed_is_no_key() -> None:
+def test_an_unsigned_id_beside_the_signed_id_of_svix_is_no_key() -> None:
     consumer = Consumer("memory:", rules="standard-webhooks", handler=lambda _: None)
     app = receiver(consumer, Serve(webhook_secrets=[STANDARD], **PATIENT))
     headers = JSON | from_svix(STANDARD, BODY, int(time.time()))

@@ -1,5 +1,5 @@
 """SNS beside the receiver's other senders: its settings, its answers, and the requests that the
-receiver makes for it. What a whole receiver does stands in `test_receiver_sns`."""
+receiver makes for it. The tests of a whole receiver are in `test_receiver_sns`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SNS = {"x-amz-sns-message-type": "Notification", "content-type": "text/plain; ch
         TOPIC + ":2bcfbf39-05c3-41de-beaa-fcfcc21c8f55",
     ],
 )
-def test_what_is_no_arn_of_a_topic_is_named(topic: str) -> None:
+def test_a_text_that_is_no_arn_of_a_topic_is_named(topic: str) -> None:
     with pytest.raises(ConfigError, match=r"sns_topics holds .* must be the ARN"):
         Authenticator(Serve(sns_topics=[topic]))
 
@@ -75,9 +75,9 @@ def test_plain_text_is_read_only_with_the_header_that_no_page_can_send() -> None
     endpoint.consumer.close()
 
 
-def test_sns_is_told_503_where_others_are_told_429(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SNS takes any 4xx for a delivery, and would forget an event that another run still holds."""
-    # A copy waits so long for the run of the same event in this process.
+def test_sns_gets_503_where_other_senders_get_429(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SNS counts any 4xx as delivered, and would not send a held event again."""
+    # A copy waits this long for the run of the same event in this process.
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 0.01)
     entered, leave = threading.Event(), threading.Event()
 
@@ -101,7 +101,7 @@ def test_sns_is_told_503_where_others_are_told_429(monkeypatch: pytest.MonkeyPat
     consumer.close()
 
 
-def test_a_function_behind_http_tells_sns_503_too() -> None:
+def test_a_function_behind_http_answers_sns_with_503_too() -> None:
     rule = Rule(name="call", match="call", key=["detail.call"])
     consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
     handler = lambda_handler(consumer)
@@ -125,7 +125,7 @@ Page = Callable[[BaseHTTPRequestHandler], None]
 
 @pytest.fixture
 def server() -> Iterator[Callable[[Page], str]]:
-    """An HTTP server that answers as it is told, for the requests of the receiver's own."""
+    """An HTTP server with the answers of a test, for the requests that the receiver makes."""
     page: list[Page] = []
 
     class Answering(Handler):
@@ -166,7 +166,7 @@ def test_no_redirect_is_followed_and_no_other_status_is_an_answer(
         fetched(server(replying(status, b"", Location="/elsewhere")))
 
 
-def test_an_answer_that_does_not_come_or_does_not_end_is_none(
+def test_a_fetch_whose_answer_does_not_come_or_does_not_end_times_out(
     server: Callable[[Page], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sns, "FETCH_TIMEOUT", 0.2)
@@ -189,7 +189,7 @@ def test_an_answer_that_does_not_come_or_does_not_end_is_none(
     ended.set()
 
 
-def test_what_is_no_http_is_no_answer() -> None:
+def test_a_fetch_whose_answer_is_no_http_is_an_error() -> None:
     def talk(odd: socket.socket) -> None:
         client, _ = odd.accept()
         with client:
@@ -204,7 +204,7 @@ def test_what_is_no_http_is_no_answer() -> None:
         asking.join()
 
 
-def test_a_request_is_shared_by_all_who_ask_for_the_same_and_others_are_few() -> None:
+def test_callers_of_one_url_share_a_fetch_and_concurrent_fetches_are_bounded() -> None:
     leave, urls = threading.Event(), []
 
     def fetch(url: str) -> bytes:
@@ -226,14 +226,14 @@ def test_a_request_is_shared_by_all_who_ask_for_the_same_and_others_are_few() ->
         answers = await asyncio.gather(*waiting)
         assert answers == [b"0", b"1", b"2", b"3", b"0", b"0"]
         assert sorted(urls) == ["0", "1", "2", "3"]
-        # Nothing of it is kept here.
+        # The answer is not kept for later callers.
         assert await under_way.ask("0") == b"0"
         assert len(urls) == MOST_FETCHES + 1
 
     asyncio.run(many())
 
 
-def test_the_answer_is_bounded_in_time_however_long_the_fetch_takes(
+def test_the_wait_for_a_fetch_is_bounded_however_long_the_fetch_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sns, "FETCH_TIMEOUT", 0.05)

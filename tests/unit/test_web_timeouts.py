@@ -8,7 +8,7 @@ from functools import partial
 from eventonce.web.admission import Timeouts
 
 
-def test_what_is_not_cleared_is_due_in_the_order_it_was_set() -> None:
+def test_timeouts_that_are_not_cleared_are_due_in_the_order_of_their_start() -> None:
     async def story() -> list[str]:
         timeouts, due = Timeouts(0.02), asyncio.Queue[str]()
         for name in "abc":
@@ -18,14 +18,14 @@ def test_what_is_not_cleared_is_due_in_the_order_it_was_set() -> None:
             # The last is set while the timer of the first runs, and is due after it.
             await asyncio.sleep(0.005)
         found = [await due.get(), await due.get()]
-        # The timer has ended with the last of them, and starts anew.
+        # The timer has ended with the last timeout, and starts again.
         timeouts.set(asyncio.get_running_loop(), partial(due.put_nowait, "d"))
         return [*found, await due.get()]
 
     assert asyncio.run(asyncio.wait_for(story(), 60)) == ["a", "c", "d"]
 
 
-def test_a_loop_that_ended_keeps_no_timer_from_the_next_one() -> None:
+def test_the_timer_of_an_ended_loop_does_not_prevent_the_timer_of_the_next_loop() -> None:
     timeouts = Timeouts(0.01)
 
     async def ended() -> None:
