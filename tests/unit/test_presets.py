@@ -1,4 +1,4 @@
-"""Presets by name: what a spec stands for, which versions there are, how `auto` chooses."""
+"""Presets by name: the rules of a spec, the versions of a preset, and the choice of `auto`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_a_spec_is_a_name_a_path_a_rule_or_a_list_of_these(tmp_path: Path) -> No
     assert rule_names([OWN, file, "auth0"]) == ["own", "mine", "auth0", "auth0.data"]
 
 
-def test_what_stands_earlier_in_the_list_wins() -> None:
+def test_the_earlier_rule_of_a_list_wins() -> None:
     event = genesys("v2.detail.events.conversation.{id}.acd.end", {"conversationId": "c"})
     assert chosen([OWN, "genesys"], event) == "own"
     assert chosen(["genesys", OWN], event) == "genesys.session"
 
 
-def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
+def test_the_error_for_an_unknown_preset_lists_all_names_and_the_nearest() -> None:
     with pytest.raises(ConfigError) as raised:
         presets.resolve("genesis")
     assert "did you mean 'genesys'?" in str(raised.value)
@@ -67,7 +67,7 @@ def test_an_unknown_name_lists_what_there_is_and_the_nearest() -> None:
         ("", "there are"),
     ],
 )
-def test_a_wrong_spec_says_what_is_wrong(spec: Any, said: str) -> None:
+def test_the_error_for_a_wrong_spec_names_the_mistake(spec: Any, said: str) -> None:
     with pytest.raises(ConfigError, match="rules: ") as raised:
         presets.resolve(spec)
     assert said in str(raised.value)
@@ -85,7 +85,7 @@ def test_a_version_can_be_named() -> None:
     assert presets.resolve("genesys:latest@1") == presets.resolve("genesys:latest")
 
 
-def test_the_names_are_these() -> None:
+def test_the_presets_have_these_names() -> None:
     described = presets.names()
     assert list(described) == [
         "auto",
@@ -107,7 +107,7 @@ def test_the_names_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in presets.names() if name != "auto"])
-def test_what_a_header_names_exists_and_rule_names_are_unique(name: str) -> None:
+def test_rule_names_are_unique_and_the_header_of_a_preset_names_only_its_rules(name: str) -> None:
     preset = presets.load(name)
     names = [rule.name for rule in preset.rules]
     assert len(set(names)) == len(names)
@@ -115,7 +115,7 @@ def test_what_a_header_names_exists_and_rule_names_are_unique(name: str) -> None
     assert preset.last | preset.anyone <= preset.broad
 
 
-def test_auto_drops_nothing_for_being_late() -> None:
+def test_the_rules_of_auto_are_facts_so_that_no_event_is_stale() -> None:
     assert {rule.kind for rule in presets.resolve("auto")} == {"fact"}
 
 
@@ -128,7 +128,7 @@ def test_presets_are_read_when_first_asked_for() -> None:
     assert run.stdout.strip() == "1"
 
 
-def test_latest_keeps_the_facts_of_genesys_behind_its_states() -> None:
+def test_latest_has_the_facts_of_genesys_after_its_states() -> None:
     latest, facts = presets.resolve("genesys:latest"), presets.resolve("genesys")
     states = latest[: -len(facts)]
     assert latest[-len(facts) :] == facts
@@ -136,7 +136,7 @@ def test_latest_keeps_the_facts_of_genesys_behind_its_states() -> None:
     assert {rule.kind for rule in facts} == {"fact"}
 
 
-def test_keys_sort_by_time_wherever_the_fact_has_one() -> None:
+def test_keys_sort_by_time_where_the_rule_of_a_fact_has_a_time() -> None:
     every = [rule for name in presets.names() for rule in presets.resolve(name)]
     facts = {rule.name: rule for rule in every if rule.kind == "fact"}
     for rule in facts.values():
@@ -163,7 +163,7 @@ def every_topic(node: dict[str, Any] | None = None, *before: str) -> Iterator[st
             yield ".".join(before)
 
 
-def test_every_topic_has_a_rule_and_the_fallback_takes_only_what_no_row_is_about() -> None:
+def test_every_topic_has_a_rule_and_each_rule_takes_this_number_of_topics() -> None:
     rules = Ruleset(presets.resolve("genesys"), name="test")
     taken: dict[str, list[str]] = {}
     for topic in every_topic():
@@ -218,7 +218,7 @@ def test_every_topic_has_a_rule_and_the_fallback_takes_only_what_no_row_is_about
         ("v2.of.the.year.{id}.2031", "genesys.notice"),
     ],
 )
-def test_a_topic_is_not_taken_by_a_neighbours_row(topic: str, rule: str) -> None:
+def test_a_topic_is_not_taken_by_the_rule_of_a_similar_topic(topic: str, rule: str) -> None:
     rules = Ruleset(presets.resolve("genesys"), name="test")
     assert rules.explain(read(genesys(topic, {"note": 1}))).rule == rule
 
@@ -232,7 +232,7 @@ def test_a_topic_without_a_body_still_has_a_key() -> None:
 
 
 def test_auto_never_lets_a_shape_overrule_the_transport_id_of_an_unknown_source() -> None:
-    """An order's id, a ticket's event_id: entities of somebody's, which have many events."""
+    """The id of an order or the event_id of a ticket names an entity, which has many events."""
     for detail in (
         {"id": "order-1", "status": "paid"},
         {"event_id": "concert-1", "seat": 4},
@@ -248,7 +248,7 @@ def test_auto_never_lets_a_shape_overrule_the_transport_id_of_an_unknown_source(
     assert chosen("auto", beside) == "eventbridge"
 
 
-def test_auto_knows_a_relay_by_its_name() -> None:
+def test_auto_recognises_a_relay_by_its_source() -> None:
     detail = {"event_id": "evt-1", "conversation_id": "conv-1", "status": "ended"}
     for source in (
         "genesys.cloud",
@@ -259,7 +259,7 @@ def test_auto_knows_a_relay_by_its_name() -> None:
         assert chosen("auto", bridge(source, "call ended", detail)) == "relayed.event_id"
 
 
-def test_auto_goes_by_content_where_there_is_no_id_at_all() -> None:
+def test_an_event_without_any_id_takes_the_dated_or_the_unidentified_rule_of_auto() -> None:
     assert chosen("auto", {"call": "ended", "updatedAt": 1_772_530_245}) == "auto.dated-updatedAt"
     assert chosen("auto", {"call": "ended", "agent": "ada"}) == "auto.unidentified"
     order = {"source": "x", "detail-type": "y", "detail": {"id": "order-7", "state": "paid"}}
@@ -267,7 +267,7 @@ def test_auto_goes_by_content_where_there_is_no_id_at_all() -> None:
     assert chosen("relayed", order) == "relayed.hash"
 
 
-def test_auto_never_goes_by_part_of_the_content_where_nobody_is_known() -> None:
+def test_the_last_rules_of_auto_ignore_no_part_of_the_content() -> None:
     names = rule_names("auto")
     assert not presets.load("relayed").last & set(names)
     last = len(names) - names[::-1].index("eventbridge")
@@ -285,7 +285,7 @@ def test_no_preset_drops_by_a_rounded_time_a_window_or_content_that_has_no_time(
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_a_hole_in_a_presets_key_is_filled_by_the_transport_id(name: str) -> None:
+def test_rules_of_presets_replace_a_missing_part_by_the_transport_id_or_run(name: str) -> None:
     assert {rule.missing for rule in presets.resolve(name)} <= {"id", "run"}
 
 
@@ -293,7 +293,7 @@ def test_auto_can_be_named_with_its_version() -> None:
     assert presets.resolve("auto@1") == presets.resolve("auto")
 
 
-def test_an_event_without_id_is_never_merged_by_the_transport_id() -> None:
+def test_an_event_without_an_id_is_refused_by_a_rule_that_needs_the_transport_id() -> None:
     specs: list[Any] = ["eventbridge", []]
     for spec in specs:
         with pytest.raises(EnvelopeError, match="no id"):
@@ -311,7 +311,7 @@ def test_auto_prefers_the_business_key_to_the_id_of_the_webhook_around_it() -> N
 
 
 @pytest.mark.parametrize("file", sorted(SHAPES.glob("*.json")), ids=lambda file: file.stem)
-def test_a_shape_that_really_arrives_has_these_parts(file: Path) -> None:
+def test_a_shape_that_really_arrives_has_its_expected_parts(file: Path) -> None:
     (part,) = elements(file.read_bytes())
     found = Ruleset(presets.resolve("auto"), name="test").explain(read(part))
     values = {part.expression: part.value for part in found.parts}
@@ -319,11 +319,11 @@ def test_a_shape_that_really_arrives_has_these_parts(file: Path) -> None:
     assert found.key is not None
 
 
-def test_every_shape_is_expected() -> None:
+def test_every_shape_has_its_expected_parts_in_the_file() -> None:
     assert sorted(EXPECTED) == sorted(file.stem for file in SHAPES.glob("*.json"))
 
 
-def test_the_organisation_counts_and_not_its_integration() -> None:
+def test_the_key_depends_on_the_organisation_and_not_on_its_integration() -> None:
     rules = Ruleset(presets.resolve("genesys"), name="test")
 
     def key(source: str) -> bytes:

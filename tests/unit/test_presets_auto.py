@@ -1,4 +1,4 @@
-"""`auto` on sources nobody knows: no event of theirs is lost, though a changed copy may pass."""
+"""`auto` on unknown sources: none of their events is lost, though a changed copy may run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Events = list[dict[str, Any]]
 
 
 def without_id(detail: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """As an input transformer leaves it that forgot the id."""
+    """An event without an id, as an incomplete input transformer makes it."""
     return {"source": "com.acme.shop", "detail-type": "changed", "detail": detail, **more}
 
 
-def told_by(name: str) -> Events:
+def differing_in(name: str) -> Events:
     ended = {"state": "ended", "timestamp": at(45)}
     return [{**ended, name: f"{name}-1"}, {**ended, name: f"{name}-2"}]
 
@@ -53,14 +53,14 @@ def by_a_relay(detail: Callable[[str, int], dict[str, Any]]) -> Events:
 
 
 DIFFERENT: dict[str, Events] = {
-    "told by a request's id": told_by("requestId"),
-    "told by a correlation id": told_by("correlationId"),
-    "told by a delivery's id": told_by("deliveryId"),
-    "told by a trace's id": told_by("traceId"),
-    "told by when it was received": told_by("receivedAt"),
-    "told by a counter": told_by("retryCount"),
+    "told by a request's id": differing_in("requestId"),
+    "told by a correlation id": differing_in("correlationId"),
+    "told by a delivery's id": differing_in("deliveryId"),
+    "told by a trace's id": differing_in("traceId"),
+    "told by when it was received": differing_in("receivedAt"),
+    "told by a counter": differing_in("retryCount"),
     "told by a request's id, by a relay": [
-        relayed("probe", detail, id="") for detail in told_by("requestId")
+        relayed("probe", detail, id="") for detail in differing_in("requestId")
     ],
     "told by an id while the time is the same": [
         {"timestamp": at(45), "requestId": "r-1", "status": "ok"},
@@ -126,7 +126,9 @@ DIFFERENT: dict[str, Events] = {
 
 
 @pytest.mark.parametrize("events", DIFFERENT.values(), ids=DIFFERENT)
-def test_what_differs_in_anything_runs_and_what_does_not_is_a_duplicate(events: Events) -> None:
+def test_events_that_differ_in_any_field_run_and_their_copies_are_duplicates(
+    events: Events,
+) -> None:
     assert statuses("auto", events) == ["done"] * len(events)
     assert statuses("auto", [*events, *events])[len(events) :] == ["duplicate"] * len(events)
 
@@ -152,7 +154,9 @@ UNIDENTIFIED: dict[str, Events] = {
 
 @pytest.mark.parametrize("events", UNIDENTIFIED.values(), ids=UNIDENTIFIED)
 @pytest.mark.parametrize("preset", ["auto", "relayed"])
-def test_what_has_neither_id_nor_time_runs_at_every_delivery(preset: str, events: Events) -> None:
+def test_an_event_without_a_transport_id_and_a_time_runs_at_every_delivery(
+    preset: str, events: Events
+) -> None:
     assert statuses(preset, [*events, *events]) == ["done"] * 2 * len(events)
     assert together(preset, [*events, *events]) == ["done"] * 2 * len(events)
 
@@ -165,14 +169,14 @@ NO_TIMES: list[Any] = [
 
 @pytest.mark.parametrize("time", NO_TIMES, ids=str)
 @pytest.mark.parametrize("name", ["timestamp", "time", "eventTime", "updatedAt"])
-def test_a_time_that_no_event_has_proves_no_copy(name: str, time: Any) -> None:
+def test_a_value_that_is_no_real_time_proves_no_copy(name: str, time: Any) -> None:
     line = {"light": "green", name: time}
     assert statuses("auto", [line] * 3) == ["done"] * 3
 
 
 @pytest.mark.parametrize("time", NO_TIMES, ids=str)
 @pytest.mark.parametrize("preset", ["genesys", "auto", "genesys:latest"])
-def test_a_genesys_event_without_a_real_time_goes_by_its_transport_id(
+def test_a_genesys_event_without_a_real_time_is_keyed_by_its_transport_id(
     preset: str, time: Any
 ) -> None:
     start = detail_event("acd.start", eventTime=time)
@@ -219,7 +223,7 @@ LOOKALIKES: dict[str, Events] = {
 
 @pytest.mark.parametrize("preset", presets.names())
 @pytest.mark.parametrize("events", LOOKALIKES.values(), ids=LOOKALIKES)
-def test_what_only_looks_like_a_carrier_keeps_all_that_tells_it_apart(
+def test_an_event_that_only_looks_like_a_carrier_keeps_the_fields_that_distinguish_it(
     preset: str, events: Events
 ) -> None:
     assert "duplicate" not in statuses(preset, events)
@@ -228,8 +232,8 @@ def test_what_only_looks_like_a_carrier_keeps_all_that_tells_it_apart(
 CHANGE = "Conversation Status Change"
 
 
-def test_a_seed_shape_of_another_source_goes_by_its_transport_id() -> None:
-    """A type alone proves no source: without the fields of its shape a rule is not asked."""
+def test_a_known_shape_from_another_source_is_keyed_by_its_transport_id() -> None:
+    """A type alone proves no source: without the fields of its shape a rule is not applied."""
     crm = bridge("com.acme.crm", CHANGE, {"conversation_id": "c", "status": "ended"})
     events = [crm, {**crm, "id": "another"}, crm]
     assert statuses("auto", events) == ["done", "done", "duplicate"]
@@ -240,7 +244,7 @@ def test_a_seed_shape_of_another_source_goes_by_its_transport_id() -> None:
             assert statuses("auto", [event, {**event, "id": "another"}]) == ["done", "done"]
 
 
-def test_an_entity_with_an_id_of_its_own_is_never_merged_by_it() -> None:
+def test_events_with_one_entity_id_are_never_merged_by_that_id() -> None:
     orders = [{"id": "order-1", "payload": {"state": state}} for state in ("paid", "packed")]
     for preset in presets.names():
         assert statuses(preset, [*orders, *orders]) in (["done"] * 4, ["invalid"] * 4), preset
@@ -253,7 +257,7 @@ def test_an_entity_with_an_id_of_its_own_is_never_merged_by_it() -> None:
         assert statuses(preset, [*returned, returned[2]]) == [*["done"] * 3, "duplicate"], preset
 
 
-def test_what_a_queue_brings_has_the_id_of_its_message() -> None:
+def test_an_event_from_a_queue_has_the_id_of_its_message() -> None:
     def message(id: str) -> dict[str, Any]:
         return {"messageId": id, "body": '{"agent": "ada", "state": "idle"}'}
 
@@ -261,12 +265,12 @@ def test_what_a_queue_brings_has_the_id_of_its_message() -> None:
     assert statuses("auto", events, every=60) == ["done", "done", "duplicate"]
 
 
-def test_a_key_of_ones_own_with_other_content_is_a_conflict_and_not_lost() -> None:
+def test_an_idempotency_key_with_other_content_is_a_conflict_and_not_lost() -> None:
     one = {"IdempotencyKey": "${id}", "requestId": "r-1"}
     assert statuses("auto", [one, {**one, "requestId": "r-2"}]) == ["done", "conflict"]
 
 
-def test_a_known_relay_is_still_believed_about_what_it_writes_anew() -> None:
+def test_an_event_of_a_known_relay_with_a_new_time_and_request_id_is_a_duplicate() -> None:
     detail = {"event_id": "e-1", "status": "ended", "requestId": "r-1", "timestamp": at(1)}
     again = {**detail, "requestId": "r-2", "timestamp": at(9)}
     events = [relayed("call", detail), relayed("call", again, id="another")]

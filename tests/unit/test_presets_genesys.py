@@ -1,4 +1,4 @@
-"""The Genesys presets in use: what repeats by right runs, what is a copy or out of date is not."""
+"""The Genesys presets in use: events that legitimately repeat run, copies and old versions not."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ LEGITIMATE = {
 
 
 @pytest.mark.parametrize("events", LEGITIMATE.values(), ids=LEGITIMATE)
-def test_what_repeats_by_right_runs_every_time_and_its_copies_do_not(events: Events) -> None:
+def test_events_that_repeat_legitimately_run_every_time_and_their_copies_do_not(
+    events: Events,
+) -> None:
     assert statuses("genesys", events) == ["done"] * len(events)
     copies = [again(event) for event in events]
     assert statuses("genesys", [*events, *copies])[len(events) :] == ["duplicate"] * len(copies)
@@ -148,7 +150,7 @@ def test_what_repeats_by_right_runs_every_time_and_its_copies_do_not(events: Eve
 
 
 def notified(topic: str, body: dict[str, Any], correlation: str = "") -> dict[str, Any]:
-    """As a WebSocket brings it: no transport id, and no time."""
+    """An event as a WebSocket delivers it: without a transport id and without a time."""
     metadata = {"metadata": {"CorrelationId": correlation}} if correlation else {}
     return {"topicName": topic, "eventBody": body, **metadata}
 
@@ -168,7 +170,7 @@ OVER_SOCKET: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("preset", ["genesys", "genesys:latest", "auto"])
 @pytest.mark.parametrize("notice", OVER_SOCKET.values(), ids=OVER_SOCKET)
-def test_a_return_over_a_websocket_runs_however_soon_it_comes(
+def test_an_immediate_return_over_a_websocket_runs(
     notice: tuple[str, dict[str, Any], dict[str, Any]], preset: str
 ) -> None:
     topic, one, other = notice
@@ -193,10 +195,8 @@ def test_a_return_over_a_websocket_runs_however_soon_it_comes(
         "",
     ],
 )
-def test_a_topic_that_is_mistyped_or_lacks_what_it_should_have_runs(
-    preset: str, topic: str
-) -> None:
-    """None is refused, for each has a transport id."""
+def test_an_event_with_a_mistyped_topic_or_without_its_fields_runs(preset: str, topic: str) -> None:
+    """No event is refused, because each has a transport id."""
     event = genesys(topic or "v2.users.{id}.presence", {"note": 1})
     if not topic:
         del event["detail"]["topicName"]
@@ -255,7 +255,7 @@ LATEST: dict[str, Story] = {
     "activity, by the latest of its four times": [
         (activity(1), "done"),
         (activity(9), "duplicate"),
-        (activity(10, activeQueueIds=[]), "done"),  # no time moved: a tie, and not the same
+        (activity(10, activeQueueIds=[]), "done"),  # no time changed: the same order, other content
         (activity(11, outOfOffice={"modifiedDate": at(50)}), "done"),
         (activity(12), "stale"),
     ],
@@ -312,6 +312,6 @@ LATEST: dict[str, Story] = {
 
 
 @pytest.mark.parametrize("story", LATEST.values(), ids=LATEST)
-def test_under_latest_the_newest_wins(story: Story) -> None:
+def test_under_latest_the_newest_version_wins(story: Story) -> None:
     events, expected = [event for event, _ in story], [status for _, status in story]
     assert statuses("genesys:latest", events) == expected

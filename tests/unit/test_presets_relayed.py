@@ -1,4 +1,4 @@
-"""CXone and relayed events in use: what is a copy, what is not, what is out of date."""
+"""CXone and relayed events in use: copies, different events, and old versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.rows.row import bridge, without
 # --- CXone ---
 
 
-def test_a_cxone_contact_is_told_by_its_state_and_ids_beyond_floats_survive() -> None:
+def test_a_cxone_contact_is_identified_by_its_state_and_ids_beyond_floats_stay_exact() -> None:
     def acd_event(**more: Any) -> dict[str, Any]:
         return bridge("acme.cxone", "acd", {**ACD, **more})
 
@@ -32,14 +32,14 @@ def test_a_cxone_contact_is_told_by_its_state_and_ids_beyond_floats_survive() ->
     assert statuses("cxone", [*events, tenant_time]) == ["done"] * 7 + ["duplicate"]
 
 
-def test_a_cxone_reply_shares_its_callers_id_and_is_still_its_own_fact() -> None:
+def test_a_cxone_reply_with_the_id_of_its_request_is_a_fact_of_its_own() -> None:
     asked = {"eventId": "request-1", "eventType": "SendMessage", "data": {"text": "hello"}}
     replied = {"eventId": "request-1", "postback": {"eventType": "MessageSent", "data": {}}}
     failed = {"eventId": "request-1", "postback": {"eventType": "MessageRefused", "data": {}}}
     assert statuses("cxone", [asked, replied, failed, replied]) == [*["done"] * 3, "duplicate"]
 
 
-# --- relayed: the shapes of the recipes that go round ---
+# --- relayed: the shapes of common recipes ---
 
 
 def status_notice(status: str, timestamp: Any, **more: Any) -> dict[str, Any]:
@@ -247,7 +247,9 @@ def test_a_call_that_is_connected_held_and_connected_runs_three_times(
 
 @pytest.mark.parametrize("preset", ["relayed", "auto"])
 @pytest.mark.parametrize("notice", NO_TIME.values(), ids=NO_TIME)
-def test_within_a_second_the_transport_id_tells_a_return(notice: Notice, preset: str) -> None:
+def test_the_transport_id_distinguishes_a_return_within_a_second(
+    notice: Notice, preset: str
+) -> None:
     states = ("connected", "held", "connected")
     at_once = [notice(state, id=f"{n}", time=at(1)) for n, state in enumerate(states)]
     assert statuses(preset, at_once) == ["done"] * 3

@@ -1,5 +1,5 @@
-"""Every row of every preset, by the table in `tests.rows`: what is the same, what is not, what is
-missing, and the keys that a released version may never change.
+"""Every row of every preset, by the table in `tests.rows`: the same facts, different facts, missing
+parts, and the keys that a released version may never change.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_a_change_in_any_part_is_another_fact_or_another_version(row: Row, text:
 
 
 @some_parts([(row, text) for row, text in PARTS if text not in ("hash(detail)", "hash(envelope)")])
-def test_each_part_missing_is_named_or_another_rule_knows_the_event(row: Row, text: str) -> None:
+def test_a_missing_part_is_named_or_another_rule_takes_the_event(row: Row, text: str) -> None:
     without = cut(row, text)
     if text in row.hands_on and row.hands_on[text] == "transport-id":
         rest = ruleset(row.preset).explain(without.read())
@@ -131,7 +131,7 @@ def test_under_auto_a_row_has_the_key_of_its_own_preset(row: Row) -> None:
 
 
 def event(rule: str, **more: Any) -> dict[str, Any]:
-    """The event of a row with some of its detail replaced."""
+    """The event of a row with some of its fields replaced."""
     row = next(row for row in ROWS if row.rule == rule)
     return {**row.event, **more}
 
@@ -179,7 +179,7 @@ def test_facts_that_look_alike_have_different_keys(
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_keys_of_a_released_version_never_change(preset: str) -> None:
-    """A new row is added to the file by hand; a row that stands there already is a promise."""
+    """A new row is added to the file by hand; an existing row never changes."""
     version = presets.load(preset).version
     golden = json.loads(GOLDEN.read_text())[f"{preset}@{version}"]
     keys = {row.rule: keyed(row) for row in ROWS if row.preset == preset}
@@ -191,7 +191,7 @@ def keyed(row: Row) -> str:
     return key.hex() if key else "none"
 
 
-def test_no_two_rows_share_a_key_but_those_of_one_fact_or_subject_in_two_forms() -> None:
+def test_two_rows_share_a_key_only_as_two_forms_of_one_fact_or_subject() -> None:
     rows: dict[bytes, list[str]] = {}
     for row in BY_SHAPE:
         rows.setdefault(planned(row)[1].key, []).append(row.rule)
@@ -208,7 +208,7 @@ def test_no_two_rows_share_a_key_but_those_of_one_fact_or_subject_in_two_forms()
 
 
 def test_a_copy_over_the_websocket_is_the_same_fact_within_its_organisation() -> None:
-    """The template stands in the key, not the concrete topic: both transports agree on it."""
+    """The key has the template of the topic, not the topic itself: both transports give one key."""
     row = next(row for row in ROWS if row.rule == "genesys.session")
     detail = dict(row.event["detail"])
     detail["eventBody"] = {**detail["eventBody"], "organizationId": row.read().org}

@@ -1,5 +1,5 @@
-"""Proofs that an event is a copy: an empty part is none, a missing part leaves the transport id or
-nothing, and `explain` says which it is."""
+"""Proofs that an event is a copy: an empty part is missing, a missing part is replaced by the
+transport id or by no proof, and `explain` names the proof."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def statuses(rules: Any, events: list[Any]) -> list[str]:
     return found
 
 
-# --- what is empty is missing ---
+# --- empty parts ---
 
 KEYS = {
     "picked from the detail, with its time": {
@@ -89,7 +89,9 @@ def test_an_empty_order_header_or_transport_id_is_missing(blank: str) -> None:
 
 
 @pytest.mark.parametrize("blank", BLANK)
-def test_an_empty_part_may_stand_where_a_part_may_be_absent_and_is_not_the_same(blank: str) -> None:
+def test_an_empty_part_is_allowed_where_a_part_is_optional_and_gives_another_key(
+    blank: str,
+) -> None:
     rules = ruleset(key=["detail.id", "detail.coupon?"])
     keys = [
         rules.plan(event(detail), 1)[1].key
@@ -99,7 +101,7 @@ def test_an_empty_part_may_stand_where_a_part_may_be_absent_and_is_not_the_same(
 
 
 @pytest.mark.parametrize("blank", BLANK)
-def test_a_message_keeps_its_own_id_where_the_event_has_an_empty_one(blank: str) -> None:
+def test_a_message_keeps_its_own_id_where_the_id_of_the_event_is_empty(blank: str) -> None:
     body = {"id": blank, "source": "shop", "detail-type": "order", "detail": {"n": 1}}
     message = {"messageId": "m-1", "body": json.dumps(body)}
     assert read(message).id == "m-1"
@@ -107,7 +109,7 @@ def test_a_message_keeps_its_own_id_where_the_event_has_an_empty_one(blank: str)
 
 @pytest.mark.parametrize("blank", BLANK)
 @pytest.mark.parametrize("missing", ["hash", "id", "run"])
-def test_what_makes_up_for_a_missing_part_makes_up_for_an_empty_one(
+def test_the_replacement_of_a_missing_part_also_replaces_an_empty_part(
     missing: str, blank: str
 ) -> None:
     rules = [Rule(name="r", key="detail.id", missing=missing)]
@@ -135,14 +137,14 @@ def test_two_routing_updates_without_the_name_of_their_interaction_both_run(
     assert statuses(preset, events) == ["done", "done"]
 
 
-# --- a hole in a key ---
+# --- a missing part of a key ---
 
 
 def order(detail: Any, **more: Any) -> dict[str, Any]:
     return {"source": "shop", "detail-type": "order", "detail": detail, **more}
 
 
-def test_a_hole_in_a_rule_of_ones_own_is_invalid_unless_it_says_otherwise() -> None:
+def test_an_event_with_a_missing_part_is_invalid_by_default() -> None:
     rules = [Rule(name="r", key="detail.id")]
     assert statuses(rules, [order({"n": 1}, id="e-1")]) == ["invalid"]
 
@@ -151,18 +153,18 @@ def test_a_hole_in_a_rule_of_ones_own_is_invalid_unless_it_says_otherwise() -> N
 @pytest.mark.parametrize(
     "own", [{"key": "detail.id"}, {"subject": "detail.id", "order": "detail.at"}]
 )
-def test_a_hole_is_made_up_for_by_the_transport_id(own: dict[str, Any], missing: str) -> None:
+def test_a_missing_part_is_replaced_by_the_transport_id(own: dict[str, Any], missing: str) -> None:
     rules = [Rule(name="r", **own, missing=missing)]
     one, other = order({"n": 1}, id="e-1"), order({"n": 1}, id="e-2")
     assert statuses(rules, [one, other, one]) == ["done", "done", "duplicate"]
 
 
-def test_a_transport_id_that_two_events_share_merges_none_of_them() -> None:
+def test_two_events_that_share_a_transport_id_but_not_their_content_both_run() -> None:
     rules = [Rule(name="r", key="detail.id", missing="id")]
     assert statuses(rules, [order({"n": 1}, id="e"), order({"n": 2}, id="e")]) == ["done", "done"]
 
 
-def test_without_a_transport_id_a_hole_is_invalid_or_runs_at_every_delivery() -> None:
+def test_a_missing_part_without_a_transport_id_is_invalid_or_runs_at_every_delivery() -> None:
     one = order({"n": 1})
     assert statuses([Rule(name="r", key="detail.id", missing="id")], [one]) == ["invalid"]
     assert statuses([Rule(name="r", key="detail.id", missing="run")], [one] * 3) == ["done"] * 3
@@ -170,12 +172,12 @@ def test_without_a_transport_id_a_hole_is_invalid_or_runs_at_every_delivery() ->
         ruleset(key="detail.id", missing="id").plan(read(one), 1)
 
 
-def test_a_state_cannot_be_made_up_for_by_its_content() -> None:
+def test_a_missing_part_of_a_state_cannot_be_replaced_by_its_content() -> None:
     with pytest.raises(ConfigError, match="missing: is for facts"):
         Rule(name="r", subject="detail.id", order="detail.at", missing="hash")
 
 
-def test_what_always_runs_has_attempts_of_its_own_and_a_dead_letter_of_its_own() -> None:
+def test_events_without_an_identity_have_their_own_attempts_and_dead_letters() -> None:
     store = MemoryStore()
     rules = [Rule(name="r", key="detail.id", missing="run", attempts=1)]
 
@@ -187,7 +189,7 @@ def test_what_always_runs_has_attempts_of_its_own_and_a_dead_letter_of_its_own()
     assert len(list(consumer.letters())) == 2
 
 
-def test_a_capture_counts_the_attempts_of_what_nothing_identifies(tmp_path: Path) -> None:
+def test_a_capture_counts_the_attempts_of_events_without_an_identity(tmp_path: Path) -> None:
     file = tmp_path / "capture.jsonl"
     file.write_text('{"light": "green"}\n{"light": "green"}\n')
 
@@ -205,7 +207,7 @@ def test_a_capture_counts_the_attempts_of_what_nothing_identifies(tmp_path: Path
     assert len(list(consumer.letters())) == 2
 
 
-def test_the_id_of_a_message_comes_before_one_that_may_be_an_entitys() -> None:
+def test_the_id_of_a_message_comes_before_an_id_that_may_name_an_entity() -> None:
     for body in ('{"id": "order-1", "payload": {"n": 1}}', '{"id": " ", "detail": {"n": 1}}'):
         read_ = worker_module._incoming(Delivery(body.encode(), id="m-1"))
         assert isinstance(read_, Event)
@@ -232,7 +234,7 @@ def test_a_scope_makes_one_history_of_several_types() -> None:
     ]
 
 
-def test_two_scopes_and_a_type_of_that_name_share_nothing() -> None:
+def test_two_scopes_and_a_type_with_the_name_of_a_scope_share_no_key() -> None:
     rules = [
         Rule(name="orders", match="order.*", scope="order", key="detail.id"),
         Rule(name="bills", match="bill.*", scope="bill", key="detail.id"),
@@ -242,13 +244,13 @@ def test_two_scopes_and_a_type_of_that_name_share_nothing() -> None:
     assert statuses(rules, [of(kind, id=1) for kind in kinds]) == ["done"] * 4
 
 
-def test_a_hole_in_a_spanning_key_leaves_each_type_its_own_transport_ids() -> None:
+def test_a_missing_part_under_a_scope_leaves_each_type_its_own_transport_ids() -> None:
     rules = [Rule(name="r", **SPANNING, key="detail.id", missing="id")]
     one, other = of("order.a", n=1), {**of("order.b", n=1), "id": of("order.a", n=1)["id"]}
     assert statuses(rules, [one, other, one]) == ["done", "done", "duplicate"]
 
 
-# --- what is said of it ---
+# --- the explanation ---
 
 STRENGTHS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an id": ({"key": "detail.id"}, {}, "business key"),
@@ -280,7 +282,7 @@ STRENGTHS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("fields", "more", "strength"), STRENGTHS.values(), ids=STRENGTHS)
-def test_how_strong_a_key_is_and_for_how_long_it_is_remembered(
+def test_an_explanation_has_the_strength_of_a_key_and_how_long_the_key_is_remembered(
     fields: dict[str, Any], more: dict[str, Any], strength: str
 ) -> None:
     detail = {"id": "o-1", "at": "2026-03-03T09:30:45Z", "topicName": "v2.users.a.presence"}
@@ -294,7 +296,7 @@ def test_how_strong_a_key_is_and_for_how_long_it_is_remembered(
 
 
 @pytest.mark.parametrize("name", ["none", *presets.names()])
-def test_a_cloudevents_id_proves_nothing_of_another_sources_event(name: str) -> None:
+def test_events_of_two_sources_with_one_cloudevents_id_have_different_keys(name: str) -> None:
     rules = Ruleset([] if name == "none" else presets.resolve(name), name="crm")
     attributes = {"specversion": "1.0", "type": "ended", "id": "1"}
     keys = set()
@@ -321,7 +323,7 @@ PERSONAL = "ada@example.org since noon, +43 660 1234567"
         {"key": ["detail.id", "max(detail.at, detail.then)"]},
     ],
 )
-def test_a_value_that_will_not_do_is_shown_by_explain_alone(
+def test_an_unusable_value_is_shown_by_explain_alone(
     fields: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = [Rule(name="r", **fields)]

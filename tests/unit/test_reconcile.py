@@ -1,4 +1,4 @@
-"""`eventonce reconcile`: what never arrived is found by its key, whatever copies there are."""
+"""`eventonce reconcile`: events that never arrived are found by their keys, despite copies."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def test_the_lost_events_are_found_and_written(run: Run, tmp_path: Path) -> None
     assert again["both"] == 0
 
 
-def test_nothing_is_missing_of_a_capture_compared_with_itself(run: Run, tmp_path: Path) -> None:
+def test_a_capture_compared_with_itself_lacks_no_event(run: Run, tmp_path: Path) -> None:
     _, capture, _ = simulated(run, tmp_path)
     result = run("reconcile", capture, capture)
     assert result.code == 0
     assert "0 never arrived" in result.out
 
 
-def test_two_captures_of_one_bus_tell_how_many_neither_saw(run: Run, tmp_path: Path) -> None:
+def test_two_captures_of_one_bus_give_an_estimate_of_the_events_that_both_lack(
+    run: Run, tmp_path: Path
+) -> None:
     _, capture, _ = simulated(run, tmp_path)
     lines = capture.read_bytes().splitlines(keepends=True)
     halves = [tmp_path / "one", tmp_path / "two"]
@@ -50,7 +52,7 @@ def test_two_captures_of_one_bus_tell_how_many_neither_saw(run: Run, tmp_path: P
     assert found["neither"] is not None
 
 
-def test_chapmans_estimate_is_the_textbooks() -> None:
+def test_the_estimate_is_the_formula_of_chapman() -> None:
     from eventonce.study.reconcile import Reconciled
 
     found = Reconciled(expected=200, seen=180, both=120, types={}, keyless=0)
@@ -73,7 +75,7 @@ def test_a_list_of_another_form_is_compared_by_fields(run: Run, tmp_path: Path) 
     assert (found["expected"], found["both"], found["missing"], found["keyless"]) == (2, 1, 1, 1)
 
 
-def test_what_has_no_type_is_missing_too(run: Run, tmp_path: Path) -> None:
+def test_an_event_without_a_type_is_missing_too(run: Run, tmp_path: Path) -> None:
     expected = write_lines(tmp_path / "e.jsonl", {"x": 1})
     seen = write_lines(tmp_path / "s.jsonl", {"x": 2})
     words = ("reconcile", expected, seen)
@@ -83,7 +85,7 @@ def test_what_has_no_type_is_missing_too(run: Run, tmp_path: Path) -> None:
     assert run(*words, "--json").documents[0]["types"] == {"": 1}
 
 
-def test_a_file_without_a_folder_is_refused_before_anything_is_read(
+def test_an_output_file_in_a_folder_that_does_not_exist_is_refused_before_any_output(
     run: Run, tmp_path: Path
 ) -> None:
     capture = write_lines(tmp_path / "c.jsonl", {"x": 1})

@@ -1,4 +1,4 @@
-"""Redaction: the values that a rule names are kept nowhere, and a dead letter keeps its key."""
+"""Redaction: the values that a rule names are stored nowhere, and a dead letter keeps its key."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_dead_letter_has_neither_the_value_nor_a_reason_with_it() -> None:
     assert letter.reason == "rejected by the handler: no customer has [redacted], nor [redacted]"
 
 
-def test_what_stands_twice_under_one_name_is_kept_once() -> None:
+def test_the_first_value_of_a_repeated_field_is_not_kept() -> None:
     detail = '{"call":1,"caller":"%s"}'
     twice = f'{{"id":"1","detail-type":"call","detail":{detail % NUMBER},"detail":{detail % "b"}}}'
     for event in (twice, json.dumps({"Type": "Notification", "MessageId": "m", "Message": twice})):
@@ -83,7 +83,7 @@ def test_the_log_has_no_traceback_with_a_redacted_value(
 
 
 @pytest.mark.parametrize("hidden", ["cause", "context", "group", "note", "nothing"])
-def test_the_log_has_no_traceback_with_the_value_behind_its_first_exception(
+def test_the_log_has_no_traceback_whose_cause_context_group_or_note_has_the_value(
     hidden: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler(_: Job) -> None:
@@ -111,7 +111,7 @@ def test_the_log_has_no_traceback_with_the_value_behind_its_first_exception(
     [
         *(repr, ascii, json.dumps, partial(json.dumps, ensure_ascii=False), quote, quote_plus),
         lambda name: repr(name.encode()),
-        # As a handler quotes what it could not read, or an answer of a service that quotes it.
+        # As a handler, or the answer of a service, quotes a text that could not be read.
         lambda name: repr(json.dumps({"name": name})),
         lambda name: repr(json.dumps({"name": name}).encode()),
         lambda name: repr(json.dumps({"name": name}, ensure_ascii=False)),
@@ -128,7 +128,7 @@ def test_a_reason_has_the_value_in_no_spelling(name: str, spelled: Callable[[str
 
 
 @pytest.mark.parametrize("quoted", [str, repr, lambda text: repr(text.encode())])
-def test_a_reason_has_no_value_as_its_sender_escaped_it(quoted: Callable[[str], str]) -> None:
+def test_a_reason_has_no_value_in_the_escapes_of_its_sender(quoted: Callable[[str], str]) -> None:
     event = rb'{"detail-type":"call","detail":{"call":1,"name":"Brien\u00C7on\/Z"}}'
     letter = given_up(ruled(redact=["detail.name"]), event, f"no {quoted(event.decode())}")
     assert "Brien" not in letter.reason
@@ -144,7 +144,7 @@ def test_a_reason_has_no_value_of_json_within_a_string_and_each_is_redacted_once
     assert letter.reason == "rejected by the handler: no customer has [redacted]"
 
 
-def test_a_redacted_letter_runs_again_under_its_key() -> None:
+def test_a_redacted_dead_letter_runs_again_under_its_key() -> None:
     seen: list[Any] = []
     rule = ruled(redact=["detail.caller"])
     consumer = Consumer("memory:", rules=[rule], handler=lambda job: seen.append(job.event.detail))
@@ -169,13 +169,13 @@ def test_a_value_is_redacted_in_every_item_of_a_list_and_in_json_within_a_string
     assert json.loads(detail["told"]) == {"name": "[redacted]", "at": 1.5}
 
 
-def test_all_else_stays_as_it_was_written() -> None:
+def test_the_bytes_around_a_redacted_value_stay_the_same() -> None:
     event = b'{"id":"1","detail-type":"call","detail":{"call":1,"n":1.50e0,"caller":"x"}}'
     letter = given_up(ruled(redact=["detail.caller"]), event)
     assert letter.event == event.replace(b'"x"', b'"[redacted]"')
 
 
-def test_an_invalid_event_and_one_that_nobody_takes_are_redacted_by_their_rule() -> None:
+def test_an_invalid_event_and_an_unhandled_event_are_redacted_by_their_rules() -> None:
     rule = ruled(redact=["detail.caller"])
     consumer = Consumer("memory:", rules=[rule], unhandled="letter")
     consumer.on("call")(lambda _: None)
@@ -189,7 +189,7 @@ def test_an_invalid_event_and_one_that_nobody_takes_are_redacted_by_their_rule()
     assert [b"[redacted]" in letter.event for letter in letters] == [True, True]
 
 
-def test_letters_that_differ_in_a_redacted_value_alone_are_two() -> None:
+def test_dead_letters_that_differ_only_in_a_redacted_value_are_two() -> None:
     consumer = Consumer("memory:", rules=[ruled(redact=["detail.caller"])], handler=print)
     incomplete = {"detail-type": "call", "detail": {"caller": NUMBER}}
     consumer.process([incomplete, {**incomplete, "detail": {"caller": "+49 89 1234"}}])
@@ -220,7 +220,9 @@ ANY = st.recursive(
 
 
 @given(ANY, ANY, st.sampled_from(["detail.it", "detail.it.name", "detail.it.a.name", "body.it.b"]))
-def test_whatever_stands_there_is_redacted_and_nothing_else(it: Any, other: Any, path: str) -> None:
+def test_any_value_at_the_path_is_redacted_and_no_other_value(
+    it: Any, other: Any, path: str
+) -> None:
     written = {"detail-type": "call", "detail": {"it": it, "other": other}, "more": other}
     event = envelope.read(json.dumps(written))
     redaction.without_values("a reason", event, [path])
@@ -245,7 +247,7 @@ def test_values_that_python_does_not_read_are_redacted(number: str, path: str) -
 
 
 @pytest.mark.parametrize("deep", ["[" * 700 + "]" * 700, '{"a":' * 700 + "1" + "}" * 700])
-def test_the_depth_of_an_event_ends_nothing(deep: str) -> None:
+def test_a_deep_event_is_redacted_without_an_error(deep: str) -> None:
     raw = f'{{"detail-type":"call","detail":{{"it":{deep},"caller":1}},"more":{deep}}}'.encode()
     event = envelope.read(raw)
     for path in ("detail.it.name", "detail.it", "detail.caller"):
@@ -253,7 +255,7 @@ def test_the_depth_of_an_event_ends_nothing(deep: str) -> None:
         assert redaction.encode(event, [path]).endswith(deep.encode() + b"}")
 
 
-def test_one_of_several_events_of_a_request_stays_the_same_one() -> None:
+def test_a_redacted_event_keeps_its_part_of_the_request() -> None:
     event = msgspec.structs.replace(envelope.read(call(1, caller=NUMBER)), _number=2)
     assert redaction.redacted(event, ["detail.caller"]).part == event.part
 
@@ -290,7 +292,7 @@ def test_one_of_several_events_of_a_request_stays_the_same_one() -> None:
         ({"redact": ["detail.eventBody"]}, "the envelope of some events is read there"),
     ],
 )
-def test_what_a_rule_reads_cannot_be_redacted(fields: dict[str, Any], said: str) -> None:
+def test_a_field_that_a_rule_reads_cannot_be_redacted(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ruled(**fields)
     assert said in str(caught.value)
@@ -303,7 +305,9 @@ def test_what_a_rule_reads_cannot_be_redacted(fields: dict[str, Any], said: str)
         {"ignore": ["body.caller"]},
     ],
 )
-def test_a_state_redacts_what_tells_none_of_its_versions_apart(fields: dict[str, Any]) -> None:
+def test_a_state_redacts_only_fields_that_do_not_distinguish_its_versions(
+    fields: dict[str, Any],
+) -> None:
     state = partial(Rule, name="s", subject=["detail.call"], order="detail.at")
     with pytest.raises(ConfigError, match=r"state 'hash\(body\)', which is the default"):
         state(redact=["body.caller"])
@@ -311,7 +315,7 @@ def test_a_state_redacts_what_tells_none_of_its_versions_apart(fields: dict[str,
 
 
 def places(value: Any, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The places of all values in objects, those of lists as one."""
+    """The places of all values in objects; the items of a list share one place."""
     if isinstance(value, list):
         return [place for item in value for place in places(item, above)]
     if not isinstance(value, dict):
@@ -421,13 +425,13 @@ def test_numbers_are_found_beside_and_within_each_other() -> None:
     assert said == "[redacted] [redacted] 99[redacted]8 [redacted] 4917012346 001 [redacted] 7"
 
 
-def test_a_short_number_is_looked_for_as_it_is() -> None:
+def test_a_short_number_is_redacted_only_in_its_exact_form() -> None:
     event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": 123456}})
     said = redaction.without_values("12-34-56 or 123456", event, ["detail.caller"])
     assert said == "12-34-56 or [redacted]"
 
 
-def test_a_reason_has_no_name_of_a_field_within_a_redacted_object_unless_it_is_a_word() -> None:
+def test_a_reason_has_no_name_of_a_field_in_a_redacted_object_unless_the_name_is_a_word() -> None:
     caller = {"Anna Lee": {"+49 170": [{"anna@example.com": 1}]}, "firstName": None}
     event = envelope.read({"detail-type": "call", "detail": {"call": 1, "caller": caller}})
     text = "KeyError: 'Anna Lee', '+49 170', 'anna@example.com', 'firstName', 'call'"
@@ -440,7 +444,7 @@ RULES = Ruleset([ruled(redact=["detail.caller"])], name="crm")
 
 
 @pytest.mark.parametrize("form", [bytes, json.loads, envelope.read, bytes.decode])
-def test_a_tap_keeps_what_its_rules_let_it_keep(form: Any) -> None:
+def test_a_tap_redacts_the_fields_that_its_rules_name(form: Any) -> None:
     one = Arrived(form(call(1, caller=NUMBER)), "sqs:q", "m-1", 5, 2)
     kept = redaction.arrival(one, RULES)
     assert kept[1:] == one[1:]
@@ -466,7 +470,7 @@ def test_the_taps_of_commands_and_of_functions_redact(
         assert NUMBER not in text
 
 
-def test_a_tap_keeps_many_events_and_none_as_it_may() -> None:
+def test_a_tap_redacts_each_event_of_a_list_and_keeps_invalid_bytes() -> None:
     both = b"[" + call(1, caller=NUMBER) + b"," + call(2, type="other", caller="Ann") + b"]"
     kept = redaction.arrival(Arrived(both, "http"), RULES).body
     assert isinstance(kept, bytes)

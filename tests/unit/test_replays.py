@@ -1,4 +1,4 @@
-"""An archive replay: a missing event runs, a forgotten one becomes a dead letter."""
+"""An archive replay: a missing event runs, a forgotten event becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGENT = Rule(
 
 
 def call(number: int, *, replay: str = "", age: float | None = 0, **more: Any) -> bytes:
-    """A call whose envelope is so many days old."""
+    """A call whose envelope is `age` days old."""
     envelope = {"id": f"id-{number}", "detail-type": "call", "detail": {"call": number, **more}}
     if age is not None:
         envelope["time"] = iso(age)
@@ -63,7 +63,7 @@ def with_policy(policy: str, **more: Any) -> Rule:
     return msgspec.structs.replace(CALL, on_replay=policy, **more)
 
 
-def test_a_replay_runs_only_what_has_no_effect_yet(make: Make, ran: list[str]) -> None:
+def test_a_replay_runs_only_events_without_an_effect(make: Make, ran: list[str]) -> None:
     consumer = make(CALL)
     consumer.process([call(1)])
     replayed = [call(number, replay="friday") for number in (1, 2)]
@@ -72,7 +72,7 @@ def test_a_replay_runs_only_what_has_no_effect_yet(make: Make, ran: list[str]) -
     assert ran == ["id-1", "id-2"]
 
 
-def test_a_forced_replay_runs_again_and_once_a_replay(make: Make, ran: list[str]) -> None:
+def test_a_forced_replay_runs_an_event_once_for_each_replay(make: Make, ran: list[str]) -> None:
     consumer = make(with_policy("force"))
     events = [call(1), *[call(1, replay=name) for name in ("a", "a", "b")]]
     assert statuses([consumer.process([event])[0] for event in events]) == [
@@ -84,7 +84,7 @@ def test_a_forced_replay_runs_again_and_once_a_replay(make: Make, ran: list[str]
     assert statuses(consumer.process([call(1)])) == ["duplicate"]
 
 
-def test_a_reported_replay_says_what_it_would_do_and_does_nothing(
+def test_a_reported_replay_changes_nothing_and_has_the_effect_in_its_reason(
     make: Make, store: MemoryStore, ran: list[str]
 ) -> None:
     consumer = make(with_policy("report"))
@@ -99,10 +99,10 @@ def test_a_reported_replay_says_what_it_would_do_and_does_nothing(
     assert (ran, store.stats().records, list(consumer.letters())) == (["id-1"], 1, [])
 
 
-def test_a_forced_replay_runs_whatever_a_table_made_by_hand_holds(
+def test_a_forced_replay_runs_although_a_handmade_table_has_the_key_of_its_event(
     make: Make, store: MemoryStore, ran: list[str]
 ) -> None:
-    """Its keys are found for what comes live; they name no replay."""
+    """The keys of the table are found for live events only, because they name no replay."""
     key = sha256(b"1").hexdigest().encode()
     claim = Claim(key, 1, 1000, 10 * DAY, 5)
     store.settle([Settlement(claim, store.claim([claim])[0].token, "complete")])
@@ -112,7 +112,7 @@ def test_a_forced_replay_runs_whatever_a_table_made_by_hand_holds(
     assert statuses(outcomes) == ["duplicate", "done", "duplicate"]
 
 
-def test_a_forced_replay_of_a_subject_keeps_the_order_within_itself(
+def test_a_forced_replay_of_a_subject_keeps_the_order_within_the_replay(
     make: Make, ran: list[str]
 ) -> None:
     def agent(version: int, replay: str = "") -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_a_forced_replay_of_a_subject_keeps_the_order_within_itself(
     assert statuses(consumer.process([agent(8)])) == ["stale"], "what comes live is as before"
 
 
-def test_what_was_given_up_is_given_up_for_a_replay_too(
+def test_an_event_that_was_given_up_is_dead_in_a_replay_too(
     store: MemoryStore, clock: ManualClock, ran: list[str]
 ) -> None:
     def never(_: Job) -> None:
@@ -143,7 +143,7 @@ def test_what_was_given_up_is_given_up_for_a_replay_too(
 
 
 @pytest.mark.parametrize("verified", [False, True])
-def test_a_reported_replay_writes_no_letter(
+def test_a_reported_replay_writes_no_dead_letter(
     store: MemoryStore, clock: ManualClock, verified: bool
 ) -> None:
     def never(_: Job) -> None:
@@ -158,7 +158,9 @@ def test_a_reported_replay_writes_no_letter(
     assert (outcome.status, list(consumer.letters())) == ("ignored", [])
 
 
-def test_what_comes_live_is_not_reported_only(store: MemoryStore, clock: ManualClock) -> None:
+def test_a_live_conflict_under_the_policy_report_writes_a_dead_letter(
+    store: MemoryStore, clock: ManualClock
+) -> None:
     rule = with_policy("report", verify=("detail.amount",))
     consumer = Consumer(store, rules=rule, handler=lambda _: None, clock=clock)
     consumer.process([call(1, amount=1)])
@@ -166,7 +168,7 @@ def test_what_comes_live_is_not_reported_only(store: MemoryStore, clock: ManualC
     assert len(list(consumer.letters())) == 1
 
 
-def test_a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run(
+def test_a_replay_older_than_the_remembered_time_becomes_a_dead_letter_and_does_not_run(
     make: Make, clock: ManualClock, ran: list[str]
 ) -> None:
     consumer = make(CALL)
@@ -180,7 +182,7 @@ def test_a_replay_older_than_what_is_remembered_is_a_letter_and_not_a_second_run
         assert word in letter.reason
 
 
-def test_a_replay_of_yesterday_is_known_to_be_missing_and_runs(
+def test_a_replay_within_the_remembered_time_without_a_record_runs(
     make: Make, clock: ManualClock, ran: list[str]
 ) -> None:
     clock.now += 10 * DAY - 1
@@ -188,9 +190,7 @@ def test_a_replay_of_yesterday_is_known_to_be_missing_and_runs(
     assert ran == ["id-1"]
 
 
-def test_an_old_replay_whose_record_is_still_there_is_a_duplicate(
-    make: Make, ran: list[str]
-) -> None:
+def test_an_old_replay_whose_record_still_exists_is_a_duplicate(make: Make, ran: list[str]) -> None:
     consumer = make(CALL)
     consumer.process([call(1, age=30)])
     (outcome,) = consumer.process([call(1, age=30, replay="friday")])
@@ -199,7 +199,7 @@ def test_an_old_replay_whose_record_is_still_there_is_a_duplicate(
     assert list(consumer.letters()) == []
 
 
-def test_redriving_the_letter_of_an_old_replay_runs_it_once(make: Make, ran: list[str]) -> None:
+def test_a_redrive_of_an_old_replay_runs_the_event_once(make: Make, ran: list[str]) -> None:
     consumer = make(CALL)
     assert statuses(consumer.process([call(1, age=30, replay="friday")])) == ["dead"]
     assert statuses(consumer.redrive()) == ["done"]
@@ -207,24 +207,24 @@ def test_redriving_the_letter_of_an_old_replay_runs_it_once(make: Make, ran: lis
     assert statuses(consumer.process([call(1, age=30, replay="monday")])) == ["duplicate"]
 
 
-def test_one_old_event_replayed_twice_is_one_letter(make: Make) -> None:
+def test_one_old_event_replayed_twice_is_one_dead_letter(make: Make) -> None:
     consumer = make(CALL)
     consumer.process([call(1, age=30, replay="friday"), call(1, age=30, replay="friday")])
     consumer.process([call(1, age=30, replay="monday")])
     assert len(list(consumer.letters())) == 1
 
 
-def test_an_old_event_that_comes_live_still_runs(make: Make, ran: list[str]) -> None:
-    """A queue or a partner may be late; only a replay is made to bring what was there before."""
+def test_an_old_live_event_still_runs(make: Make, ran: list[str]) -> None:
+    """A queue or a partner may be late; only a replay delivers earlier events on purpose."""
     assert statuses(make(CALL).process([call(1, age=30)])) == ["done"]
 
 
-def test_a_forced_replay_runs_however_old_it_is(make: Make, ran: list[str]) -> None:
+def test_a_forced_replay_of_any_age_runs(make: Make, ran: list[str]) -> None:
     event = call(1, age=300, replay="friday")
     assert statuses(make(with_policy("force")).process([event])) == ["done"]
 
 
-def test_a_replay_that_says_no_time_may_be_of_any_age(make: Make) -> None:
+def test_a_replay_without_a_time_becomes_a_dead_letter(make: Make) -> None:
     (outcome,) = make(CALL).process([call(1, age=None, replay="friday")])
     assert outcome.status == "dead"
     assert "has no time" in outcome.reason
@@ -233,7 +233,7 @@ def test_a_replay_that_says_no_time_may_be_of_any_age(make: Make) -> None:
 @pytest.mark.parametrize(
     "time", ["soon", "-9007199254740000", "0001-01-01T00:00:00+23:59", "1970-01-01T00:00:00Z"]
 )
-def test_a_time_that_cannot_be_one_is_none_and_spoils_no_batch(
+def test_an_impossible_time_counts_as_no_time_and_fails_no_other_event(
     make: Make, ran: list[str], time: str
 ) -> None:
     event = msgspec.json.decode(call(1, replay="friday")) | {"time": time}
@@ -243,7 +243,7 @@ def test_a_time_that_cannot_be_one_is_none_and_spoils_no_batch(
 
 
 @pytest.mark.parametrize("time", [iso(-1), iso(-400), "9007199254740000"])
-def test_a_time_that_has_not_come_yet_says_nothing_of_what_is_remembered(
+def test_a_replay_with_a_time_in_the_future_becomes_a_dead_letter(
     make: Make, ran: list[str], time: str
 ) -> None:
     event = msgspec.json.decode(call(1, replay="friday")) | {"time": time}
@@ -252,15 +252,15 @@ def test_a_time_that_has_not_come_yet_says_nothing_of_what_is_remembered(
     assert "has not come yet" in outcome.reason
 
 
-def test_a_sender_s_clock_may_be_a_little_ahead(make: Make, ran: list[str]) -> None:
+def test_the_clock_of_a_sender_may_be_a_few_minutes_ahead(make: Make, ran: list[str]) -> None:
     minutes = 4 / 1440
     assert statuses(make(CALL).process([call(1, age=-minutes, replay="friday")])) == ["done"]
 
 
-def test_the_event_s_own_time_counts_where_it_is_earlier_than_the_envelope_s(
+def test_the_time_of_the_event_counts_where_it_is_earlier_than_that_of_the_envelope(
     make: Make, clock: ManualClock, ran: list[str]
 ) -> None:
-    """The first copy took effect and is forgotten; the one in the archive was published later."""
+    """The first copy took effect and is forgotten; the copy in the archive was published later."""
     rule = Rule(name="call", match="call", key=["detail.call"], at="detail.at", remember="10d")
     consumer = make(rule)
     consumer.process([call(1, at=iso(0))])
@@ -270,7 +270,9 @@ def test_the_event_s_own_time_counts_where_it_is_earlier_than_the_envelope_s(
     assert ran == ["id-1"]
 
 
-def test_an_old_version_of_a_state_is_stale_or_a_letter(make: Make, ran: list[str]) -> None:
+def test_an_old_replayed_version_of_a_state_is_stale_or_becomes_a_dead_letter(
+    make: Make, ran: list[str]
+) -> None:
     def agent(version: int, replay: str = "") -> dict[str, Any]:
         return {
             "id": f"v{version}",
@@ -287,7 +289,9 @@ def test_an_old_version_of_a_state_is_stale_or_a_letter(make: Make, ran: list[st
     assert ran == ["v5", "v6"]
 
 
-def test_a_shadow_rule_runs_old_replays_like_all_else(make: Make, ran: list[str]) -> None:
+def test_a_shadow_rule_runs_an_old_replay_unless_its_policy_is_report(
+    make: Make, ran: list[str]
+) -> None:
     rule = msgspec.structs.replace(CALL, shadow=True)
     assert statuses(make(rule).process([call(1, age=30, replay="friday")])) == ["done"]
     reporting = msgspec.structs.replace(rule, on_replay="report")

@@ -1,4 +1,4 @@
-"""Archive replays on the command line: what `filter` passes on, and what `explain` says of them."""
+"""Archive replays on the command line: the events that `filter` passes on, and `explain`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STORE = ("--store", "sqlite:///store.db")
 class Passed(NamedTuple):
     code: int
     passed: list[str]
-    """The names of the replays whose events were passed on; empty for what came live."""
+    """The names of the replays whose events were passed on; empty for live events."""
     err: str
 
 
@@ -45,18 +45,18 @@ def call(replay: str = "", days: float = 0) -> dict[str, Any]:
     return {"id": "1", "detail-type": "call", "time": time, "detail": {"call": 1}} | named
 
 
-def test_a_replay_is_passed_on_where_it_is_missing(filtered: Filter) -> None:
+def test_a_missing_event_of_a_replay_is_passed_on_once(filtered: Filter) -> None:
     assert filtered("missing", [call("a"), call("a"), call()], *STORE).passed == ["a"]
     assert filtered("missing", [call("b")], *STORE).passed == []
 
 
-def test_a_forced_replay_is_passed_on_once_a_replay(filtered: Filter) -> None:
+def test_a_forced_replay_passes_an_event_on_once_for_each_replay(filtered: Filter) -> None:
     events = [call(), call("a"), call("a"), call("b", days=30)]
     assert filtered("force", events, *STORE).passed == ["", "a", "b"]
     assert filtered("force", events, *STORE).passed == []
 
 
-def test_a_replay_older_than_what_the_store_remembers_is_refused_with_the_reason(
+def test_a_replay_older_than_the_remembered_time_is_refused_with_the_reason(
     filtered: Filter,
 ) -> None:
     refused = filtered("missing", [call("a", days=11)], *STORE)
@@ -67,7 +67,7 @@ def test_a_replay_older_than_what_the_store_remembers_is_refused_with_the_reason
     assert counts["statuses"] == {"dead": 1}
 
 
-def test_what_comes_live_is_no_copy_of_a_replay_that_was_refused_beside_it(
+def test_a_live_event_is_no_copy_of_a_replay_that_was_refused_before(
     filtered: Filter,
 ) -> None:
     assert filtered("missing", [call("a", days=11), call()], *STORE).passed == [""]
@@ -75,7 +75,7 @@ def test_what_comes_live_is_no_copy_of_a_replay_that_was_refused_beside_it(
     assert (known.code, json.loads(known.err)["statuses"]) == (0, {"duplicate": 1})
 
 
-def test_where_nothing_is_remembered_no_replay_is_too_old(filtered: Filter) -> None:
+def test_without_a_store_no_replay_is_too_old(filtered: Filter) -> None:
     assert filtered("missing", [call("a", days=11), call("a", days=11)]).passed == ["a"]
 
 
@@ -87,7 +87,7 @@ def test_a_reported_replay_is_not_passed_on(filtered: Filter) -> None:
     assert counts["statuses"] == {"ignored": 1, "done": 1, "duplicate": 1}
 
 
-def test_explain_shows_the_replay_that_is_a_part_of_the_key(filtered: Filter, run: Run) -> None:
+def test_explain_shows_a_forced_replay_as_a_part_of_the_key(filtered: Filter, run: Run) -> None:
     filtered("force", [call()])
     Path("live.json").write_text(json.dumps(call()))
     Path("replay.json").write_text(json.dumps(call("friday")))

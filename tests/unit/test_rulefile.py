@@ -1,4 +1,4 @@
-"""Rules as people write them, in Python and in TOML: what is kept, and what is said of faults."""
+"""Rules in Python and in TOML: the values that a rule keeps, and the messages about faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ unchanged_within = "500ms"
 """
 
 
-def test_a_file_is_what_the_same_rules_in_python_are() -> None:
+def test_a_rule_file_gives_the_same_rules_as_python() -> None:
     assert parse_rule_file(FULL, name="eventonce.toml") == [
         Rule(
             name="calls",
@@ -82,7 +82,7 @@ def test_a_rule_keeps_lists_as_tuples_and_durations_in_milliseconds() -> None:
     assert hash(rule) == hash(msgspec.structs.replace(rule))
 
 
-def test_the_defaults_are_those_of_the_design() -> None:
+def test_a_rule_has_these_defaults() -> None:
     rule = Rule(name="r", key="id")
     assert (rule.remember, rule.lease, rule.attempts) == (864_000_000, 60_000, 5)
     assert (rule.missing, rule.on_store_error, rule.on_replay) == ("invalid", "retry", "missing")
@@ -115,21 +115,21 @@ OWN = '[[rule]]\nname = "r"\nkey = ["id"]\n'
         ("rule = []", "there is no [[rule]] in it"),
     ],
 )
-def test_a_file_named_as_rules_has_rules_and_nothing_else(text: str, complaint: str) -> None:
+def test_a_rule_file_has_only_rules(text: str, complaint: str) -> None:
     assert parse_rule_file(OWN, name="f") == [Rule(name="r", key="id")]
     with pytest.raises(ConfigError) as refused:
         parse_rule_file(text, name="f")
     assert complaint in str(refused.value)
 
 
-def test_what_is_out_of_place_is_named_together_with_the_faults_of_rules() -> None:
+def test_a_misplaced_setting_is_named_together_with_the_faults_of_rules() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_rule_file('store = "memory:"\n[[rule]]\nname = "r"\nkeys = 1\n', name="f")
     found = [line.split(": ")[:2] for line in str(refused.value).splitlines()]
     assert found == [["f:1", "store"], ["f:2", "key of 'r'"], ["f:4", "keys of 'r'"]]
 
 
-def test_what_belongs_elsewhere_is_what_a_whole_file_says_beside_its_rules() -> None:
+def test_every_other_setting_of_a_whole_file_counts_as_misplaced() -> None:
     assert {*ELSEWHERE, "rule"} == set(Config.__struct_fields__)
 
 
@@ -272,13 +272,13 @@ def test_every_fault_of_a_file_has_its_line() -> None:
         ("rule = [1]\n", "f.toml:1: rule: expected [[rule]] tables"),
     ],
 )
-def test_what_is_no_rule_file_is_said_so(text: str, complaint: str) -> None:
+def test_a_text_that_is_no_rule_file_is_refused_with_the_reason(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_rule_file(text, name="f.toml")
     assert complaint in str(caught.value)
 
 
-def test_lists_over_several_lines_hide_no_line() -> None:
+def test_lists_over_several_lines_leave_the_line_numbers_correct() -> None:
     text = '[[rule]]\nname = "r"\nkey = ["id"]\nalso = [\n  [\n"id"\n]\n]\nlease = "x"\n'
     with pytest.raises(ConfigError, match=r"f:9: lease of 'r'"):
         parse_rule_file(text, name="f")
@@ -287,7 +287,7 @@ def test_lists_over_several_lines_hide_no_line() -> None:
         parse_rule_file(text, name="f")
 
 
-def test_dotted_names_and_texts_over_several_lines_hide_no_line() -> None:
+def test_dotted_names_and_texts_over_several_lines_leave_the_line_numbers_correct() -> None:
     text = 'a.b = 1\na.c = 2\n[t]\nlong = """\n[[rule]] [ {\nd = 3\n"""\ne = 4\n'
     document = tomltext.read(text, name="my.toml")
     places: list[tuple[str, ...]] = [("a", "b"), ("a", "c"), ("t", "long"), ("t", "e")]

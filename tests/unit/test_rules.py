@@ -1,4 +1,4 @@
-"""Rules: which one fits, what it reads, and what it says of events that lack something."""
+"""Rules: the rule that an event takes, the values that it reads, and events that lack a part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def key(parts: list[str], detail: Any, **fields: Any) -> bytes:
     return plan(Rule(name="r", key=parts, **fields), event(detail)).key
 
 
-# --- which rule ---
+# --- the choice of a rule ---
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_first_rule_that_fits_wins() -> None:
 
 
 @pytest.mark.parametrize("value", [0, False, {}, [], "x"])
-def test_what_is_there_is_there_though_it_be_nothing_much(value: Any) -> None:
+def test_a_required_field_may_be_zero_false_or_an_empty_collection(value: Any) -> None:
     rules = [Rule(name="r", requires=["detail.a"], key="id")]
     assert Ruleset(rules, name="crm").plan(event({"a": value}), 1)[0].name == "r"
 
@@ -100,7 +100,7 @@ def test_many_types_do_not_fill_the_memory() -> None:
     assert all(len(names[3]) < 2000 for names in ruleset._kinds)
 
 
-# --- what it reads ---
+# --- the values that a rule reads ---
 
 NESTED = {
     "topicName": "v2.users.u-1.presence",
@@ -180,13 +180,13 @@ def test_the_detail_is_the_whole_object_where_there_is_no_envelope() -> None:
     assert explained.parts[0].value == "c"
 
 
-def test_the_envelope_is_the_inner_one_on_a_bus() -> None:
+def test_the_envelope_of_an_event_on_a_bus_is_the_inner_envelope() -> None:
     rule = Rule(name="r", key=["envelope.account", "id"])
     wrapped = read({"Data": classic(), "SystemMetadata": {}})
     assert plan(rule, wrapped).key == plan(rule, event()).key
 
 
-def test_each_does_not_mind_the_order_of_the_list_but_minds_repetition() -> None:
+def test_each_ignores_the_order_of_a_list_and_counts_repeated_items() -> None:
     def keyed(*items: int) -> bytes:
         return key(["each(detail.l, n)"], {"l": [{"n": item, "x": item} for item in items]})
 
@@ -195,12 +195,12 @@ def test_each_does_not_mind_the_order_of_the_list_but_minds_repetition() -> None
     assert keyed(1, 2) != keyed(1, 3)
 
 
-def test_an_absent_list_is_not_an_empty_one() -> None:
+def test_an_absent_list_differs_from_an_empty_list() -> None:
     parts = ["detail.id", "each(detail.l?, n)"]
     assert key(parts, {"id": 1, "l": []}) != key(parts, {"id": 1})
 
 
-# --- what is missing ---
+# --- missing parts ---
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_absent_list_is_not_an_empty_one() -> None:
         (["each(detail.l)?"], {"l": []}, "every part of the key is empty", "detail.l"),
     ],
 )
-def test_an_incomplete_key_is_never_a_key(
+def test_an_incomplete_key_is_refused_with_the_part_and_its_place(
     parts: list[str], detail: Any, complaint: str, place: str
 ) -> None:
     rule = Rule(name="the rule", key=parts)
@@ -266,12 +266,12 @@ def test_an_incomplete_key_is_never_a_key(
     assert explained.missing
 
 
-def test_what_to_do_about_it_is_said() -> None:
+def test_the_error_for_a_missing_part_says_what_to_do() -> None:
     with pytest.raises(EnvelopeError, match='with "\\?"; missing = "id"'):
         key(["detail.a"], {})
 
 
-def test_what_may_be_absent_is_not_spoken_of_where_something_is_there() -> None:
+def test_the_error_suggests_an_optional_part_only_where_a_part_is_missing() -> None:
     with pytest.raises(EnvelopeError, match="is an object: write hash") as refused:
         key(["detail.a"], {"a": {}})
     assert '"?"' not in str(refused.value)
@@ -293,7 +293,9 @@ def test_what_may_be_absent_is_not_spoken_of_where_something_is_there() -> None:
         (2**60, ""),
     ],
 )
-def test_a_time_with_a_fraction_as_an_order_is_told_how_to_be_one(at: Any, write: str) -> None:
+def test_the_error_for_an_order_with_a_fraction_names_the_expression_of_a_time(
+    at: Any, write: str
+) -> None:
     rule = Rule(name="r", subject="detail.a", order="detail.at")
     with pytest.raises(EnvelopeError, match="nor an ISO time") as refused:
         plan(rule, event({"a": 1, "at": at}))
@@ -303,13 +305,13 @@ def test_a_time_with_a_fraction_as_an_order_is_told_how_to_be_one(at: Any, write
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, False), ("", None), (0, "")])
-def test_one_part_that_says_something_is_enough(one: Any, other: Any) -> None:
+def test_falsy_values_of_an_optional_part_give_different_keys(one: Any, other: Any) -> None:
     parts = ["detail.id", "detail.x?"]
     keys = {key(parts, {"id": "i", "x": value}) for value in (one, other)}
     assert len(keys) == 2
 
 
-def test_a_missing_part_may_be_made_up_for_by_the_content() -> None:
+def test_a_missing_part_can_be_replaced_by_the_content() -> None:
     rule = Rule(name="r", key=["body.interaction-id"], missing="hash", ignore=["body.at"])
 
     def keyed(**fields: Any) -> bytes:
@@ -326,7 +328,7 @@ def test_the_content_of_one_event_is_never_the_key_of_another() -> None:
     assert plan(hashed, event({"a": 1})).key != plan(fallback, event({"a": 1})).key
 
 
-# --- what is ignored ---
+# --- ignored fields ---
 
 
 @pytest.mark.parametrize(
@@ -355,10 +357,10 @@ def test_ignored_fields_are_left_out_of_a_hash(
     assert (keys[0] == keys[1]) is same
 
 
-# --- what a claim says besides its key ---
+# --- the other fields of a claim ---
 
 
-def test_a_claim_has_what_its_rule_says() -> None:
+def test_a_claim_has_the_settings_of_its_rule() -> None:
     rule = Rule(
         name="r",
         key="detail.a",
@@ -374,7 +376,7 @@ def test_a_claim_has_what_its_rule_says() -> None:
     assert (claim.nonce, claim.peek, claim.redrive) == (1, False, False)
 
 
-def test_copies_of_one_transport_id_say_so() -> None:
+def test_claims_with_one_transport_id_have_one_hash_of_that_id() -> None:
     rule = Rule(name="r", key="detail.a")
     first, copy, again = (plan(rule, event({"a": 1}, id=id_)) for id_ in ("x", "x", "y"))
     assert first.by == copy.by != again.by
@@ -427,7 +429,7 @@ def test_an_order_is_a_whole_number_or_a_time(order: str, value: Any, expected: 
 
 
 @pytest.mark.parametrize("value", [None, "new", True, 1.5, 2**53, "9" * 40, [], {}, "²"])
-def test_what_is_no_order_makes_the_event_invalid(value: Any) -> None:
+def test_a_value_that_is_no_order_makes_the_event_invalid(value: Any) -> None:
     with pytest.raises(EnvelopeError, match=r"detail\.v is"):
         state({"v": value})
     with pytest.raises(EnvelopeError, match=r"detail\.v\? is missing"):
@@ -440,7 +442,7 @@ def test_versions_of_one_subject_share_its_key() -> None:
     assert (one.order, two.order) == (1, 2)
 
 
-def test_a_state_is_told_by_its_parts_or_by_the_whole_body() -> None:
+def test_the_digest_of_a_state_is_of_its_parts_or_of_the_whole_body() -> None:
     assert state({"v": 1, "x": 1}).digest != state({"v": 1, "x": 2}).digest
     assert state({"v": 1, "x": 1}).digest == state({"v": 1, "x": 1}).digest
     by_status = {"state": ["detail.status"]}
@@ -463,7 +465,7 @@ def test_a_state_is_told_by_its_parts_or_by_the_whole_body() -> None:
         ({}, {"v": 3}, 0, 0),
     ],
 )
-def test_unchanged_needs_a_time_to_be_told_by(
+def test_unchanged_within_needs_the_time_of_the_version(
     fields: Any, detail: Any, at: int, within: int
 ) -> None:
     claim = state(detail, unchanged_within="500ms", **fields)
@@ -487,10 +489,10 @@ def test_a_forced_replay_has_a_key_of_its_own() -> None:
         assert len(set(keys)) == 3
 
 
-# --- keys that stood before ---
+# --- older keys ---
 
 
-def test_an_older_version_of_the_rule_is_looked_up_too() -> None:
+def test_the_key_of_an_older_rule_is_looked_up_too() -> None:
     older = Rule(name="r", key=["body.conversationId"])
     newer = Rule(
         name="r", key=["body.conversationId", "body.sessionId"], also=[["body.conversationId"]]
@@ -502,7 +504,7 @@ def test_an_older_version_of_the_rule_is_looked_up_too() -> None:
     assert claim.lease == newer.lease
 
 
-def test_a_rule_that_came_after_the_transport_id_finds_its_keys() -> None:
+def test_a_new_rule_finds_the_earlier_keys_by_transport_id() -> None:
     newer = Rule(name="r", key=["body.conversationId"], also=[["id"]])
     ruleset = Ruleset([newer], name="crm")
     [claim] = ruleset.also(event(), newer, 1)
@@ -536,7 +538,7 @@ def test_the_keys_of_a_table_of_hashed_ids_are_found() -> None:
     assert claim.key.decode() == hashlib.sha256(b"i-1").hexdigest()
 
 
-# --- what an event may hold ---
+# --- odd content of events ---
 
 WEIRD = [
     b'{"a": 1e400}',
@@ -573,7 +575,7 @@ EXPRESSIONS = [
 
 @pytest.mark.parametrize("detail", WEIRD, ids=lambda detail: detail[:30].decode())
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_nothing_an_event_holds_raises_anything_but_an_envelope_error(
+def test_odd_content_of_an_event_raises_no_error_but_an_envelope_error(
     detail: bytes, expression: str
 ) -> None:
     given = read(b'{"id": "i", "detail-type": "t", "detail": ' + detail + b"}")

@@ -1,4 +1,4 @@
-"""Shadow mode on the record: what rules would have dropped, and when it is safe to let them."""
+"""Shadow mode on the record: the events that rules would drop, and when the rules are safe."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def call(id: str, **detail: Any) -> dict[str, Any]:
     return classic(detail, id=id)
 
 
-def test_a_drop_is_recorded_with_what_it_would_have_been_and_without_its_content() -> None:
+def test_a_drop_is_recorded_with_its_status_and_without_its_content() -> None:
     rule = Rule(name="call", key=["detail.call"], shadow=True, ignore=["detail.sent"])
     secret = "+49 170 1234567"
     events = [
@@ -63,12 +63,12 @@ def test_a_drop_is_recorded_with_what_it_would_have_been_and_without_its_content
     assert secret not in str(lines)
 
 
-def test_rules_that_are_not_in_shadow_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_that_are_not_in_shadow_mode_write_no_line(caplog: pytest.LogCaptureFixture) -> None:
     assert not recorded(Rule(name="call", key=["detail.call"]), [call("1", call=1)])
     assert not caplog.records
 
 
-def test_a_proposed_rule_knows_what_a_publication_writes_anew(run: Run) -> None:
+def test_a_proposed_rule_ignores_the_fields_that_a_second_publish_changes(run: Run) -> None:
     pytest.importorskip("duckdb")
     run("simulate", "--source", "unknown", "--seed", "7001", "--events", "2000", "-o", "c.jsonl")
     assert run("diagnose", "c.jsonl", "--propose", "rules.toml").code == 0
@@ -79,7 +79,7 @@ def test_a_proposed_rule_knows_what_a_publication_writes_anew(run: Run) -> None:
     assert (report.drops > 100, report.differing) == (True, 0)
 
 
-def test_what_failed_leaves_no_line_and_a_state_or_another_result_no_content_or_guard() -> None:
+def test_a_failed_event_writes_no_line_and_a_state_writes_no_content_and_no_unknown_guard() -> None:
     def handler(job: Job) -> dict[str, str]:
         if job.event.id == "1":
             raise ValueError
@@ -90,7 +90,7 @@ def test_what_failed_leaves_no_line_and_a_state_or_another_result_no_content_or_
     assert (line.id, line.content, line.guard) == ("2", "", "")
 
 
-def test_a_handler_says_what_the_guard_of_the_user_did() -> None:
+def test_the_result_of_a_handler_reports_the_decision_of_another_guard() -> None:
     seen: set[str] = set()
 
     def guarded(job: Job) -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_a_function_prints_its_lines(
 def lines_of(
     drops: int, *, gap: int = 1000, days: int = 8, remember: int = 10 * DAY, differing: int = 0
 ) -> list[bytes]:
-    """The record of some days with so many drops, each so much later than its original."""
+    """The record of `days` days with `drops` drops, each `gap` milliseconds after its original."""
     lines = []
     for number in range(drops):
         at = number * days * DAY // drops
@@ -147,27 +147,27 @@ def lines_of(
     return [msgspec.json.encode(line) for line in sorted(lines, key=lambda line: line.at)]
 
 
-def test_it_is_safe_to_switch_on_after_enough_drops_that_all_agree() -> None:
+def test_a_rule_is_safe_after_enough_drops_that_all_agree() -> None:
     report = shadow_report(lines_of(SAFE_DROPS))
     assert (report.safe, report.missing, report.wait) == (True, [], None)
     assert (report.drops, report.differing, report.unmatched) == (SAFE_DROPS, 0, 0)
 
 
-def test_too_few_drops_are_not_enough_and_the_rate_says_how_long_to_wait() -> None:
+def test_too_few_drops_are_not_safe_and_the_report_estimates_the_wait() -> None:
     report = shadow_report(lines_of(SAFE_DROPS // 4, days=4))
     assert not report.safe
     assert report.wait is not None
     assert 11 * DAY < report.wait < 13 * DAY
 
 
-def test_one_drop_with_another_content_is_one_too_many_and_no_wait_helps() -> None:
+def test_a_single_drop_with_other_content_is_not_safe_and_no_wait_is_estimated() -> None:
     report = shadow_report(lines_of(SAFE_DROPS, differing=1))
     assert not report.safe
     assert report.wait is None
     assert report.differing == 1
     assert report.examples == [("o0", "c0")]
     assert report.missing[0].startswith("1 of the drops differs in content: ")
-    # The mark of a name is for a terminal.
+    # The backquotes around a name are for a terminal only.
     assert "`ignore`" in report.missing[0]
     (missing,) = re.findall(
         r"What is missing.*?</section>", shadow_page(report).render(), re.DOTALL
@@ -175,7 +175,7 @@ def test_one_drop_with_another_content_is_one_too_many_and_no_wait_helps() -> No
     assert "publish in ignore" in missing
 
 
-def test_one_drop_is_counted_as_one() -> None:
+def test_the_report_of_one_drop_is_in_the_singular() -> None:
     assert shadow_report(lines_of(1)).missing[0].startswith("1 drop has its original in the record")
     assert shadow_report(lines_of(2)).missing[0].startswith("2 drops have their original in the")
 
@@ -222,7 +222,7 @@ to = "file:out.jsonl"
 def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     Path("eventonce.toml").write_text(CONFIG)
     for event in (call("1", call=1), call("2", call=1), call("3", call=2)):
-        # One after the other: beside its original, a copy would wait for it.
+        # One run for each event: in the same run, a copy would wait for its original.
         Path("capture.jsonl").write_text(json.dumps(event))
         assert run("run", "--from", "capture.jsonl").code == 0
     assert len(Path("out.jsonl").read_bytes().splitlines()) == 3
@@ -236,7 +236,7 @@ def test_a_worker_records_and_the_command_reports(run: Run) -> None:
     assert run("shadow", "report", "--json").documents == [document], "the record of the file"
 
 
-def test_without_a_record_the_command_says_how_to_have_one(run: Run) -> None:
+def test_without_a_record_the_command_says_how_to_make_a_record(run: Run) -> None:
     without = run("shadow", "report")
     assert (without.code, NO_RECORD in without.err) == (2, True)
     Path("eventonce.toml").write_text(CONFIG)
@@ -263,14 +263,14 @@ def test_with_secrets_the_record_has_the_digests_of_the_history(run: Run, *, dig
     }
 
 
-def test_the_command_ends_well_when_it_is_safe(run: Run) -> None:
+def test_the_command_exits_with_0_when_the_rules_are_safe(run: Run) -> None:
     Path("shadow.jsonl").write_bytes(b"\n".join(lines_of(SAFE_DROPS)) + b"\n")
     result = run("shadow", "report", "shadow.jsonl")
     assert result.code == 0
     assert result.out.startswith("Safe to switch on")
 
 
-def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) -> None:
+def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_reported(run: Run) -> None:
     def called(*key: str) -> list[bytes]:
         rule = Rule(name="call", key=key, shadow=True, remember="3d" if len(key) > 1 else "2d")
         events = [call(f"{number}", call=1, leg=number % 2) for number in range(4)]
@@ -308,7 +308,7 @@ def test_only_the_latest_form_of_a_rule_counts_and_the_change_is_told(run: Run) 
     assert not shadow_report(map(msgspec.json.encode, longer)).changed
 
 
-def test_the_log_of_a_function_is_a_record_in_every_form_that_it_is_exported_in(run: Run) -> None:
+def test_the_log_of_a_function_is_read_as_a_record_in_every_exported_form(run: Run) -> None:
     lines = [line.decode() for line in lines_of(2)]
     logged = [{"message": f"{line}\n", "timestamp": 1, "ingestionTime": 2} for line in lines]
     Path("events.json").write_text(json.dumps({"events": logged}))
@@ -321,7 +321,7 @@ def test_the_log_of_a_function_is_a_record_in_every_form_that_it_is_exported_in(
         assert (found["events"], found["drops"]) == (4, 2), name
 
 
-def test_a_record_that_is_cut_off_is_reported_as_far_as_it_goes(run: Run) -> None:
+def test_a_truncated_record_is_reported_up_to_its_last_whole_line(run: Run) -> None:
     record = b"\n".join(lines_of(2))
     Path("plain").write_bytes(record[:-5])
     (found,) = run("shadow", "report", "plain", "--json").documents
@@ -339,14 +339,14 @@ def test_a_line_that_is_read_twice_counts_once() -> None:
     assert (report.safe, report.drops) == (False, SAFE_DROPS // 2)
 
 
-def test_a_clock_that_is_set_back_hides_no_other_content() -> None:
+def test_a_clock_that_is_set_back_hides_no_difference_in_content() -> None:
     original = ShadowLine(1, 5000, "o", "call", "r", "aa", DAY, "", "a")
     drop = ShadowLine(1, 1000, "c", "call", "r", "aa", DAY, "duplicate", "b")
     report = shadow_report([*lines_of(SAFE_DROPS), *map(msgspec.json.encode, (original, drop))])
     assert (report.safe, report.differing, report.unmatched) == (False, 1, 0)
 
 
-def test_a_hole_in_the_record_is_no_time_of_the_record() -> None:
+def test_a_gap_in_the_record_does_not_count_as_time_of_the_record() -> None:
     early = msgspec.json.encode(ShadowLine(1, -300 * DAY, "o", "call", "r", "aa", DAY, "", "a"))
     report = shadow_report([early, *lines_of(SAFE_DROPS, gap=4 * DAY, days=2)])
     assert not report.safe
@@ -360,7 +360,7 @@ def test_a_copy_that_ran_after_the_window_makes_the_gap_longer() -> None:
     assert "what is remembered" in report.missing[0]
 
 
-def test_each_rule_is_held_to_what_it_remembers_by_now() -> None:
+def test_each_rule_is_judged_by_the_time_that_it_remembers_now() -> None:
     def pair(rule: str, at: int, gap: int, remember: int) -> list[bytes]:
         key = f"{rule}{at}".encode().hex()
         first = ShadowLine(1, at, "a", "call", rule, key, remember, "", "a")

@@ -1,4 +1,4 @@
-"""Several events of one request under one delivery id: different ones run, copies do not."""
+"""Several events of one request under one delivery id: different events run, copies do not."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def shop(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("ids", IDS)
-def test_different_events_of_one_request_all_run_and_the_request_again_is_copies(
+def test_different_events_of_one_request_all_run_and_a_second_request_has_only_copies(
     shop: Any, ids: dict[str, str]
 ) -> None:
     assert shop.send([A, B, C], ids) == ["done"] * 3
-    # As it was, in another order, and without one that was settled.
+    # In the same order, in another order, and without a settled event.
     assert shop.send([A, B, C], ids) == ["duplicate"] * 3
     assert shop.send([C, A, B], ids) == ["duplicate"] * 3
     assert shop.send([C, B], ids) == ["duplicate"] * 2
@@ -81,7 +81,7 @@ def test_different_events_of_one_request_all_run_and_the_request_again_is_copies
         {"detail-type": "order", "source": "shop"},
     ],
 )
-def test_events_with_ids_of_their_own_run_under_a_key_that_their_request_gives_them(
+def test_events_with_their_own_ids_all_run_under_a_key_from_a_header_of_the_request(
     shop: Any, envelope: dict[str, str]
 ) -> None:
     content = "data" if "specversion" in envelope else "detail"
@@ -92,7 +92,7 @@ def test_events_with_ids_of_their_own_run_under_a_key_that_their_request_gives_t
 
 
 @pytest.mark.parametrize("ids", IDS)
-def test_equal_events_of_one_request_both_run_and_both_are_known_again(
+def test_equal_events_of_one_request_both_run_and_their_copies_are_duplicates(
     shop: Any, ids: dict[str, str]
 ) -> None:
     assert shop.send([A, B, A], ids) == ["done"] * 3
@@ -140,7 +140,7 @@ def test_events_without_headers_have_no_part() -> None:
     ]
 
 
-def test_what_is_kept_of_a_part_is_read_again() -> None:
+def test_the_part_of_an_event_stays_the_same_when_encoded_and_read_again() -> None:
     first, _ = read_body(b'[{"a":1},{"a":1}]', {"webhook-id": "m"})
     assert isinstance(first, Event)
     assert read(encode(first)).part == first.part != ""

@@ -1,4 +1,4 @@
-"""`eventonce sql` on DuckDB: one key for stream and table, and what the law says of every row."""
+"""`eventonce sql` on DuckDB: the key and the answer of every row are those of the engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compared(file: Path, lines: Sequence[bytes], rules: Sequence[Rule]) -> list[
     return theirs
 
 
-def test_values_that_are_nasty_are_the_same_for_sql_and_for_the_engine(tmp_path: Path) -> None:
+def test_unusual_values_have_the_same_answers_in_sql_and_in_the_engine(tmp_path: Path) -> None:
     answers = compared(tmp_path / "nasty.jsonl", nasty_lines(10, 1500), RULES)
     statuses = Counter(one.status for one in answers)
     assert {"done", "duplicate", "stale", "invalid", "conflict"} <= statuses.keys()
@@ -56,8 +56,8 @@ def test_values_that_are_nasty_are_the_same_for_sql_and_for_the_engine(tmp_path:
     assert all(one.counts == (one.status == "doubt") for one in answers if one.doubt)
 
 
-def test_every_nasty_value_is_held_against_every_other(tmp_path: Path) -> None:
-    """As a part, as content and as a time; and none at all is not null, nor an empty text."""
+def test_every_unusual_value_is_compared_with_every_other_value(tmp_path: Path) -> None:
+    """As a part, as content and as a time; an absent value is neither null nor an empty text."""
     rules = [
         Rule(name="part", match="part", key=["detail.k", "detail.a?"]),
         Rule(name="content", match="content", key=["detail.k", "hash(detail.a)?"]),
@@ -76,9 +76,11 @@ def test_every_nasty_value_is_held_against_every_other(tmp_path: Path) -> None:
     assert len(known) > len(lines) / 2
 
 
-def test_windows_and_chains_of_versions_are_judged_as_the_law_does(tmp_path: Path) -> None:
-    """A fact runs again after `remember`, whoever came between; a state that is told again within
-    `unchanged_within` is held against the last one that ran."""
+def test_windows_and_chains_of_versions_have_the_same_answers_in_sql_and_in_the_engine(
+    tmp_path: Path,
+) -> None:
+    """A fact runs again after `remember`, despite copies in between; a state that arrives again
+    within `unchanged_within` is compared with the last version that ran."""
     rules = [
         Rule(name="fact", match="fact", key=["detail.k"], remember="10s"),
         Rule(name="slides", match="slides", key=["detail.k"], remember="10s", sliding=True),
@@ -130,7 +132,9 @@ def test_a_simulated_capture_has_the_same_copies_for_sql_and_for_the_engine(
     assert not statuses["doubt"]
 
 
-def test_the_newest_version_counts_and_the_first_of_a_fact(tmp_path: Path) -> None:
+def test_the_newest_version_of_a_state_and_the_first_arrival_of_a_fact_count(
+    tmp_path: Path,
+) -> None:
     rules = [
         Rule(name="fact", match="fact", key=["detail.k"]),
         Rule(name="state", match="state", subject=["detail.k"], order="detail.n"),
@@ -182,7 +186,7 @@ def test_a_query_is_one_statement_of_its_dialect(dialect: str) -> None:
         (Rule(name="r", key=["id"], match="a\\b"), "the glob"),
     ],
 )
-def test_a_rule_that_sql_cannot_say_is_refused(rule: Rule, said: str) -> None:
+def test_a_rule_that_sql_cannot_express_is_refused(rule: Rule, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         query([rule], "spark", Relation("events"))
 

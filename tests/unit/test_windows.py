@@ -57,7 +57,7 @@ def test_expected_wrong_drops_agree_with_the_true_ones(
 
 
 def repeating(chance: Random, keys: int, days: int, mean: float) -> list[dict[str, Any]]:
-    """Events that equal each other to the letter and are no copies, at random times."""
+    """Events with identical content that are no copies, at random times."""
     arrivals = sorted(
         (chance.randrange(days * DAY), key)
         for key in range(keys)
@@ -78,7 +78,7 @@ def repeating(chance: Random, keys: int, days: int, mean: float) -> list[dict[st
     ]
 
 
-def test_the_background_tells_how_often_equal_events_are_no_copies(
+def test_the_background_estimates_how_often_equal_events_are_no_copies(
     run: Run, tmp_path: Path
 ) -> None:
     events = repeating(Random(9104), keys=400, days=30, mean=6)
@@ -100,7 +100,9 @@ def test_the_background_tells_how_often_equal_events_are_no_copies(
     assert document["late"]["beyond"] > 1_000
 
 
-def test_a_short_capture_says_that_it_is_not_enough(run: Run, tmp_path: Path) -> None:
+def test_the_report_of_a_short_capture_says_that_the_capture_is_not_enough(
+    run: Run, tmp_path: Path
+) -> None:
     events = repeating(Random(9105), keys=20, days=4, mean=6)
     capture = write_lines(tmp_path / "c.jsonl", *events, events[-1])
     (document,) = run("diagnose", capture, "--json").documents
@@ -108,7 +110,7 @@ def test_a_short_capture_says_that_it_is_not_enough(run: Run, tmp_path: Path) ->
     assert "Not enough yet" in run("diagnose", capture).out
 
 
-def test_a_good_key_is_expected_to_drop_nothing_genuine(run: Run, tmp_path: Path) -> None:
+def test_a_good_key_is_expected_to_drop_no_genuine_event(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--seed", "9106", "--events", "8000", "--days", "14", "-o", capture)
     (document,) = run("diagnose", capture, "--json").documents
@@ -154,7 +156,7 @@ def test_each_rule_with_enough_copies_has_its_own_windows_and_plot(
     assert "by rule" not in run(*words).out
 
 
-def test_of_very_many_lines_a_share_of_the_keys_is_looked_at_and_scaled(
+def test_a_sample_of_the_keys_of_very_many_lines_is_counted_and_scaled(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture = tmp_path / "c.jsonl"
@@ -173,7 +175,7 @@ def test_of_very_many_lines_a_share_of_the_keys_is_looked_at_and_scaled(
     most = every // 5
     monkeypatch.setattr(windows, "MOST_ROWS", most)
     told = wrong(run("diagnose", capture, "--json").documents[0])[4 * DAY]
-    # A tenth more or less is chance: which keys are looked at goes by their hashes.
+    # The keys of the sample are chosen by their hashes, so that its size varies by chance.
     assert most / 2 < sum(looked) < most * 1.3
     assert told["caught"] == pytest.approx(true["caught"], rel=0.3)
     assert true["caught"] > 1000
