@@ -1,4 +1,4 @@
-"""/metrics: the text that Prometheus reads, who may read it, and what costs nothing until asked."""
+"""/metrics: the text that Prometheus reads, the clients that may read it, and its cost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_text_has_every_metric_of_the_table_with_its_labels() -> None:
     assert series(found, "eventonce_store_letters") == 1
 
 
-def test_what_never_happened_is_0_where_its_labels_are_known() -> None:
+def test_a_counter_without_events_is_0_where_its_labels_are_known() -> None:
     found = read(scraping(consumer(), on=True)().body.decode())
     assert series(found, "eventonce_takeovers_total") == 0
     for status in ("dead", "conflict", "invalid"):
@@ -87,7 +87,7 @@ def test_what_never_happened_is_0_where_its_labels_are_known() -> None:
     assert series(found, "eventonce_settlements_total", **fenced) == 0
 
 
-def test_text_that_a_sender_chose_cannot_pass_for_a_metric() -> None:
+def test_the_text_of_a_sender_cannot_forge_a_metric() -> None:
     here = consumer()
     scrape = scraping(here, on=True)
     forged = 'call"} 1\neventonce_takeovers_total{consumer="crm"} 99\n#'
@@ -99,7 +99,7 @@ def test_text_that_a_sender_chose_cannot_pass_for_a_metric() -> None:
     ]
 
 
-def test_nothing_of_an_event_but_its_type_is_told() -> None:
+def test_metrics_contain_neither_the_id_nor_the_values_of_an_event() -> None:
     def fail(_: object) -> None:
         raise ValueError("number 555-0100")
 
@@ -112,7 +112,7 @@ def test_nothing_of_an_event_but_its_type_is_told() -> None:
     assert "id-of-it" not in text
 
 
-def test_metrics_that_are_off_measure_nothing_and_say_so() -> None:
+def test_metrics_that_are_off_add_no_observer_and_answer_404() -> None:
     here = consumer()
     answer = scraping(here, on=False)()
     assert answer.status == 404
@@ -120,7 +120,7 @@ def test_metrics_that_are_off_measure_nothing_and_say_so() -> None:
     assert here.observers == []
 
 
-def test_without_the_extra_nothing_is_measured_and_the_remedy_is_told(
+def test_metrics_without_the_extra_add_no_observer_and_the_answer_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prometheus, "LIBRARY", "no_such_library")
@@ -154,7 +154,7 @@ def test_a_receiver_has_metrics() -> None:
     assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_a_receiver_tells_its_metrics_to_who_may_send_and_to_nobody_else() -> None:
+def test_the_metrics_of_a_receiver_with_secrets_need_an_api_key_or_a_password() -> None:
     app = receiver(consumer(), Serve(api_keys=["a-key"], users={"prometheus": "pw"}))
     refused = asked(app)
     assert refused.status == 401
@@ -167,7 +167,7 @@ def test_a_receiver_tells_its_metrics_to_who_may_send_and_to_nobody_else() -> No
     assert asked(signed).status == 401, "no signature is over a scrape"
 
 
-def test_a_receiver_whose_metrics_are_off_has_none() -> None:
+def test_a_receiver_whose_metrics_are_off_answers_404() -> None:
     app = receiver(consumer(), Serve(anyone_may_send_events=True, metrics=False))
     answer = asked(app)
     assert answer.status == 404
@@ -186,7 +186,7 @@ def test_a_worker_has_metrics_beside_its_health() -> None:
     assert series(found, "eventonce_batch_size_count") == 1
 
 
-def test_the_store_is_asked_how_full_it_is_once_a_minute_and_only_if_somebody_asks() -> None:
+def test_the_statistics_of_the_store_are_read_at_most_once_a_minute_and_only_on_request() -> None:
     looks: list[int] = []
     now = 0.0
 
@@ -202,7 +202,7 @@ def test_the_store_is_asked_how_full_it_is_once_a_minute_and_only_if_somebody_as
         assert (latest.records, len(looks)) == (expected, expected)
 
 
-def test_a_look_that_took_long_is_repeated_more_seldom() -> None:
+def test_statistics_that_took_long_to_read_are_read_less_often() -> None:
     now = 0.0
     looks: list[float] = []
 
@@ -222,7 +222,7 @@ def test_a_look_that_took_long_is_repeated_more_seldom() -> None:
     assert looks == [0.0, 630.0]
 
 
-def test_a_store_that_is_away_holds_up_no_scrape_and_no_other_metric(
+def test_a_store_that_is_unavailable_delays_no_scrape_and_removes_no_other_metric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gauges, "STATS_WAIT", 0.01)

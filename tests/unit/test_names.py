@@ -1,4 +1,4 @@
-"""The store learns the names of its consumers, beside the work and at nobody's cost."""
+"""The names of consumers in the store: no event waits for them, and none fails because of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Listed(MemoryStore):
-    """A memory store with names, whose calls for these another sees first."""
+    """A memory store with names; `look` is called before each call for names."""
 
     def __init__(self, look: Callable[[str], object] = lambda _: None) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def run(store: Any, numbers: Sequence[int] = (1,), **given: Any) -> None:
             assert [it.ack for it in one.process([call(number)])] == [True]
 
 
-def test_a_process_asks_once_and_adds_what_is_not_there() -> None:
+def test_a_consumer_reads_the_names_once_and_adds_its_own_if_absent() -> None:
     store = Listed()
     assert store.calls == []
     run(store, range(3))
@@ -69,14 +69,14 @@ def test_a_process_asks_once_and_adds_what_is_not_there() -> None:
     assert store.kept == ["crm-x"]
 
 
-def test_nothing_is_asked_before_the_first_batch() -> None:
+def test_the_names_are_not_read_before_the_first_batch() -> None:
     store = Listed()
     with consumer(store):
         pass
     assert store.calls == []
 
 
-def test_one_invocation_of_lambda_waits_for_it_and_no_other(
+def test_only_the_first_invocation_of_lambda_waits_for_the_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float | None] = []
@@ -96,7 +96,7 @@ def test_one_invocation_of_lambda_waits_for_it_and_no_other(
             assert waits == [PATIENCE]
 
 
-def test_no_batch_waits_for_it() -> None:
+def test_no_batch_waits_for_the_name_to_be_stored() -> None:
     asked, go_on = Event(), Event()
 
     def hold(_: str) -> None:
@@ -117,7 +117,7 @@ def test_no_batch_waits_for_it() -> None:
 @pytest.mark.parametrize(
     "error", [StoreUnavailable("away"), ConfigError("no right"), KeyError("defect")]
 )
-def test_a_store_that_refuses_harms_no_event_and_is_left_alone(
+def test_a_store_that_refuses_the_name_fails_no_event_and_is_not_asked_again(
     verb: str, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(called: str) -> None:
@@ -132,7 +132,7 @@ def test_a_store_that_refuses_harms_no_event_and_is_left_alone(
     assert store.calls.count("names") == 1
 
 
-def test_no_thread_costs_no_event(
+def test_no_event_fails_when_the_thread_for_the_name_cannot_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoThread(Thread):
@@ -146,7 +146,7 @@ def test_no_thread_costs_no_event(
     ]
 
 
-def test_a_program_that_makes_names_up_does_not_fill_the_store(
+def test_the_names_that_a_program_stores_are_limited_in_number_and_length(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Listed()
@@ -160,14 +160,14 @@ def test_a_program_that_makes_names_up_does_not_fill_the_store(
     assert len(caplog.records) == 6
 
 
-def test_a_store_without_names_is_used_as_before() -> None:
+def test_a_store_without_names_still_processes_events() -> None:
     run(MemoryStore())
 
 
-def test_the_name_of_a_store_behind_a_seal_is_in_clear(tmp_path: Path) -> None:
+def test_the_name_of_a_consumer_is_stored_unencrypted_in_a_sealed_store(tmp_path: Path) -> None:
     path = tmp_path / "eventonce.db"
     run(SQLiteStore(path), sealing_keys=["00" * 32])
-    # Python 3.12 sees no more of an object where a protocol is asked for.
+    # Since Python 3.12 a check against a protocol looks attributes up with `getattr_static`.
     sealed = SealedStore(Listed(), Sealer(["00" * 32]))
     assert getattr_static(sealed, "names")
     assert getattr_static(sealed, "add_name")
@@ -186,7 +186,7 @@ consumer.process([{"id": "1", "source": "s", "detail-type": "call", "detail": {}
 """
 
 
-def test_a_program_of_one_batch_that_closes_nothing_leaves_its_name(tmp_path: Path) -> None:
+def test_a_program_that_does_not_close_its_consumer_still_stores_the_name(tmp_path: Path) -> None:
     path = tmp_path / "eventonce.db"
     subprocess.run(
         [sys.executable, "-c", PROGRAM, f"sqlite:///{path}"], check=True, timeout=PATIENCE
@@ -214,14 +214,14 @@ print("ran")
 """
 
 
-def test_a_store_that_never_answers_does_not_keep_the_program_from_ending() -> None:
+def test_a_program_ends_although_the_store_never_answers_for_names() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SILENT], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert ended.stdout == "ran\n"
 
 
-def test_a_file_without_names_has_none(tmp_path: Path) -> None:
+def test_a_new_sqlite_file_has_no_names(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "eventonce.db")
     assert store.names() == []
     store.close()

@@ -1,4 +1,4 @@
-"""No thread can be started: whoever needs one is told, or does without, and no event is lost, runs
+"""Threads that cannot be started: a call fails or works without them, and no event is lost, runs
 twice or stays busy."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.helpers import PATIENCE, call, ruled
 CALLS = range(6)
 NESTED = 100
 STARTS = 9
-"""More threads than any of these ways starts while its handlers are few."""
+"""More starts of threads than any of `WAYS` makes with so few handlers."""
 
 Way = Callable[[Consumer], object]
 
@@ -39,7 +39,7 @@ def in_thread(consumer: Consumer) -> None:
 
 def on_loop(consumer: Consumer) -> None:
     async def story() -> None:
-        # Lone events and a batch, each with copies that wait for it.
+        # Lone events and a batch, each with copies that wait for the first.
         batches = [[call(number)] for number in CALLS] * 2 + [[call(60), call(61)]] * 2
         asked = [consumer.process_async(batch) for batch in batches]
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -49,7 +49,7 @@ def on_loop(consumer: Consumer) -> None:
 
 
 def staged(consumer: Consumer) -> None:
-    """As a worker does it."""
+    """The batches go through stages, as in a worker."""
     runtime, told = consumer.runtime, SimpleQueue[StagedBatch]()
     stages = runtime.awaiting.stages(2)
     running = [RunningBatch(runtime, runtime.plan([call(number)]), CopyWait(5)) for number in CALLS]
@@ -64,7 +64,7 @@ def staged(consumer: Consumer) -> None:
 
 def plain(effects: Counter[int]) -> Callable[[Job], Any]:
     def handler(job: Job) -> None:
-        # Longer than the others wait before they have threads of their own.
+        # Longer than the other calls wait before they start threads of their own.
         time.sleep(0.003)
         effects[job.event.detail["call"]] += 1
 
@@ -101,7 +101,7 @@ WAYS: dict[str, tuple[Way, Callable[[Counter[int]], Callable[[Job], Any]]]] = {
 
 
 def refuse(patch: pytest.MonkeyPatch, which: range) -> None:
-    """Let the starts of these of our threads fail, counted from 0."""
+    """Some starts of our threads fail: `which` counts the starts from 0."""
     start, starts = threading.Thread.start, count()
 
     def starting(thread: threading.Thread) -> None:
@@ -114,7 +114,7 @@ def refuse(patch: pytest.MonkeyPatch, which: range) -> None:
 
 @pytest.mark.parametrize("from_then_on", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("name", WAYS)
-def test_a_thread_that_cannot_be_started_costs_nobody_an_event(
+def test_no_event_is_lost_or_run_twice_when_a_thread_cannot_be_started(
     name: str, *, from_then_on: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way, handler = WAYS[name]

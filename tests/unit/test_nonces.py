@@ -1,4 +1,4 @@
-"""Nonces: nobody gets one that somebody else has, in threads, after a fork and from a snapshot."""
+"""Nonces: none is drawn twice, by threads, after a fork or after a restored snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventonce.runtime.nonces import DRAWN_TOGETHER, NONCE_LIFE, Nonces, new_non
 from eventonce.types import MAX_ORDER
 
 
-def test_threads_share_none() -> None:
+def test_threads_draw_no_nonce_twice() -> None:
     drawn = Nonces(3)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: drawn.new(), range(20_000)))
@@ -25,7 +25,7 @@ def test_a_nonce_is_a_number_that_lua_can_hold_and_never_0() -> None:
     assert all(0 < new_nonce() < MAX_ORDER for _ in range(1_000))
 
 
-def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_random_bytes_of_many_nonces_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     urandom = os.urandom
 
@@ -41,8 +41,8 @@ def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("later", [NONCE_LIFE, -1])
-def test_what_is_restored_from_a_snapshot_uses_none_of_its_memory(later: int) -> None:
-    """Whether its clock was put forward or back."""
+def test_processes_restored_from_one_snapshot_draw_different_nonces(later: int) -> None:
+    """The clock was put forward or back since the snapshot."""
     now = [NONCE_LIFE * 100]
     drawn = Nonces(DRAWN_TOGETHER, clock=lambda: now[0])
     drawn.new()
@@ -53,7 +53,7 @@ def test_what_is_restored_from_a_snapshot_uses_none_of_its_memory(later: int) ->
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
-def test_parent_and_child_of_a_fork_share_none() -> None:
+def test_parent_and_child_of_a_fork_draw_different_nonces() -> None:
     new_nonce()
     reading, writing = os.pipe()
     child = os.fork()
@@ -68,7 +68,7 @@ def test_parent_and_child_of_a_fork_share_none() -> None:
     assert not theirs & {new_nonce() for _ in range(DRAWN_TOGETHER)}
 
 
-def test_lambda_draws_each_by_itself() -> None:
+def test_lambda_draws_one_nonce_at_a_time() -> None:
     code = "from eventonce.runtime.nonces import _here; _here.new(); print(len(_here._spare))"
     for given, spare in ((os.environ, DRAWN_TOGETHER - 1), ({"AWS_LAMBDA_FUNCTION_NAME": "f"}, 0)):
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Observers: one line an outcome, and nothing a sender chose looks like another."""
+"""Observers: one log line for each outcome, and no text of a sender that forges a line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_outcomes_are_counted_and_logged_a_line_each(caplog: pytest.LogCaptureFi
     assert second.startswith("duplicate type=call.end id=1 ")
 
 
-def test_an_observer_is_told_how_many_seconds_it_took() -> None:
+def test_an_observer_gets_the_duration_in_seconds() -> None:
     told: list[float] = []
     began = time.perf_counter()
     consumer = Consumer("memory:", handler=print, observers=[lambda _, took: told.append(took)])
@@ -46,7 +46,7 @@ def test_an_observer_is_told_how_many_seconds_it_took() -> None:
     assert 0 <= told[0] <= time.perf_counter() - began
 
 
-def test_a_senders_line_break_is_written_as_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_break_from_a_sender_is_escaped_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     consumer = Consumer("memory:", handler=lambda _: None, observers=[to_log(LOG)])
     caplog.set_level("INFO")
     forged = "1\ndone type=call.end id=2"
@@ -57,7 +57,7 @@ def test_a_senders_line_break_is_written_as_one(caplog: pytest.LogCaptureFixture
     assert r"id=1\ndone type=call.end id=2" in line
 
 
-def test_an_outage_is_told_as_it_begins_seldom_while_it_lasts_and_as_it_ends() -> None:
+def test_an_outage_is_reported_at_its_start_then_less_and_less_often_and_at_its_end() -> None:
     now = 100.0
     outage = Outage(lambda: now)
     assert outage.ended() is None
@@ -93,7 +93,7 @@ def test_a_handlers_error_is_logged_with_its_traceback(
 
 
 @pytest.mark.parametrize("error", [Retry("later"), Reject("never"), SourceUnavailable("away")])
-def test_an_error_that_was_raised_on_purpose_is_a_line(
+def test_an_error_that_was_raised_on_purpose_is_logged_without_a_traceback(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def refuse(_: Job) -> None:
@@ -104,13 +104,13 @@ def test_an_error_that_was_raised_on_purpose_is_a_line(
     assert len(caplog.records) == 1
 
 
-def test_what_is_wrong_with_an_event_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_event_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     Consumer("memory:", handler=print, observers=[to_log(LOG)]).process([b"no event"])
     assert "Traceback" not in caplog.text
     assert caplog.messages[0].startswith(f"{GIVEN_UP}: invalid type=- id=- rule=- key=-: ")
 
 
-def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_that_is_only_reported_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     rule = Rule(name="any", key="id", on_replay="report")
     consumer = Consumer("memory:", rules=[rule], handler=print, observers=[to_log(LOG)])
     now = datetime.now(UTC).isoformat()
@@ -119,7 +119,7 @@ def test_a_replay_that_is_only_reported_is_no_warning(caplog: pytest.LogCaptureF
 
 
 class Batches:
-    """An observer that is told of whole batches."""
+    """An observer that receives whole batches, and always raises."""
 
     def __init__(self) -> None:
         self.told: list[list[Outcome]] = []
@@ -129,7 +129,9 @@ class Batches:
         raise ZeroDivisionError
 
 
-def test_an_observer_of_batches_is_told_once_for_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_observer_of_batches_is_called_once_for_each_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     whole, tally = Batches(), Tally()
 
     def slow(job: Job) -> None:
@@ -148,12 +150,12 @@ def test_an_observer_of_batches_is_told_once_for_each(caplog: pytest.LogCaptureF
     ]
     assert all(one.took >= 0.002 for one in first)
     assert copy.took == 0
-    # What it raises is its own problem.
+    # The error of one observer does not affect the others.
     assert tally.counts == {"done": 1, "failed": 1, "duplicate": 1}
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_outcome_says_which_version_of_a_state_it_is() -> None:
+def test_an_outcome_has_the_order_of_its_version() -> None:
     rule = Rule(name="call", match="call", subject=["detail.call"], order="detail.version")
     consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
     told = consumer.process([call(1, version=7), call(1, version=3), call(1, version=7)])
@@ -164,7 +166,7 @@ def test_an_outcome_says_which_version_of_a_state_it_is() -> None:
     ]
 
 
-def test_an_async_handler_says_how_long_it_took() -> None:
+def test_the_duration_of_an_async_handler_is_measured() -> None:
     async def slow(_: Job) -> None:
         await asyncio.sleep(0.002)
 
@@ -172,7 +174,7 @@ def test_an_async_handler_says_how_long_it_took() -> None:
     assert told[0].took >= 0.002
 
 
-def test_of_many_copies_one_line_a_minute_is_written(
+def test_many_copies_are_logged_in_one_line_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
@@ -227,7 +229,7 @@ def test_copies_of_an_event_that_was_given_up_are_sampled_as_all_copies_are(
     assert again.endswith(": was given up before")
 
 
-def test_a_traceback_passes_for_no_line_of_ours_and_commands_no_terminal(
+def test_a_traceback_cannot_forge_a_log_line_or_control_a_terminal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fails(job: Job) -> None:
@@ -235,7 +237,7 @@ def test_a_traceback_passes_for_no_line_of_ours_and_commands_no_terminal(
 
     consumer = Consumer("memory:", rules=ruled(), handler=fails, observers=[to_log(LOG)])
     consumer.process([call(1, said="\x1b[2J\n2026-11-18 WARNING forged\u2028ERROR forged too")])
-    # What runs the tests has formatted the traceback for itself.
+    # pytest has formatted the traceback already, and the record keeps that text.
     caplog.records[-1].exc_text = None
     first, *others = TextFormatter().format(caplog.records[-1]).splitlines()
     assert " WARNING failed type=call " in first
@@ -272,12 +274,12 @@ def test_a_line_of_json_has_the_fields_of_the_outcome(
     assert "+49 30" not in str(line)
 
 
-def test_a_line_of_json_is_written_whatever_its_text_is() -> None:
+def test_a_line_of_json_is_written_for_lone_surrogates_and_for_errors_without_text() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    # Formatted here and logged nowhere: what runs the tests cannot report such a text.
+    # Formatted here and not logged: pytest cannot report such a text.
     def written(text: str, error: Exception | None, fields: object) -> Any:
         known = (type(error), error, None) if error is not None else None
         record = LOG.makeRecord(LOG.name, logging.WARNING, "here", 1, text, (), known)

@@ -105,7 +105,7 @@ def test_a_source_and_a_sink_of_a_new_kind_work_from_the_file() -> None:
     assert sorted(lines) == sorted(f"n{number}" for number in range(25))
 
 
-def test_they_are_used_from_python_and_named_in_complaints() -> None:
+def test_a_source_and_a_sink_of_a_new_kind_work_from_python_and_in_error_messages() -> None:
     source: Any = sources.open_source("count:3", wait=2.0, visibility=60.0)
     assert (source.left, source.wait) == (3, 2.0), "of the options a source gets its own"
     sink: Any = open_sink(Sink("tally:other.txt"))
@@ -134,7 +134,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("shop")
 @pytest.mark.parametrize("rules", ["shop", "shop@1", "auto"])
-def test_a_preset_is_known_by_its_file_and_asked_by_auto(rules: str) -> None:
+def test_a_preset_is_found_by_its_file_and_used_by_auto(rules: str) -> None:
     assert presets.names()["shop"] == "the orders of a shop"
     first, again = (
         {"source": "com.example.shop", "detail-type": "o", "id": id_, "detail": {"order": 7}}

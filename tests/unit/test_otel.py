@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans that join the trace of whoever sent an event, and all metrics."""
+"""OpenTelemetry: spans that join the trace of the sender of an event, and all metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ XRAY = f"Root=1-{TRACE[:8]}-{TRACE[8:]};Parent={SPAN};Sampled="
 
 
 class Traced(NamedTuple):
-    """A consumer, and what it tells OpenTelemetry."""
+    """A consumer, and the spans and metrics that it exports."""
 
     consumer: Consumer
     exporter: InMemorySpanExporter
@@ -100,7 +100,7 @@ def test_a_batch_of_one_joins_the_trace_of_its_sender() -> None:
     assert handler.name == "handle call"
 
 
-def test_spans_say_what_the_conventions_and_eventonce_ask_for() -> None:
+def test_spans_have_the_attributes_of_the_conventions_and_of_eventonce() -> None:
     made = traced()
     (outcome,) = made.consumer.process([sent(1)])
     batch, handler = made.only()
@@ -154,7 +154,7 @@ def test_events_of_one_request_join_the_trace_of_its_sender_together() -> None:
     assert batch.attributes["messaging.system"] == "http"
 
 
-def test_a_span_of_the_callers_own_comes_before_that_of_the_sender() -> None:
+def test_the_parent_of_a_batch_is_the_span_of_the_caller_before_that_of_the_sender() -> None:
     made = traced()
     with trace.use_span(made.provider.get_tracer("t").start_span("invocation")) as mine:
         made.consumer.process([sent(1)])
@@ -164,7 +164,7 @@ def test_a_span_of_the_callers_own_comes_before_that_of_the_sender() -> None:
     assert linked(batch) == [SPAN]
 
 
-def test_what_a_handler_calls_becomes_part_of_the_trace() -> None:
+def test_the_span_of_a_handler_is_current_while_the_handler_runs_and_is_in_job_trace() -> None:
     seen: list[tuple[str, dict[str, str]]] = []
 
     def note(job: Job) -> None:
@@ -190,7 +190,7 @@ def test_what_a_handler_calls_becomes_part_of_the_trace() -> None:
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_baggage_of_the_caller_is_not_sent_on() -> None:
+def test_baggage_of_the_caller_is_not_part_of_job_trace() -> None:
     seen: list[Any] = []
     made = traced(lambda job: seen.append((dict(job.trace), baggage.get_baggage("user"))))
     token = context.attach(baggage.set_baggage("user", "u1"))
@@ -300,7 +300,7 @@ def test_lambda_joins_the_trace_of_its_invocation(monkeypatch: pytest.MonkeyPatc
         ({"traceparent": OTHER}, {"traceparent": PARENT}),
     ],
 )
-def test_a_cloudevent_brings_the_context_it_was_made_in(
+def test_a_batch_joins_the_trace_context_of_a_cloudevent(
     headers: dict[str, str], own_context: dict[str, str]
 ) -> None:
     whole = {"specversion": "1.0", "id": "1", "source": "s", "type": "call", "data": {"call": 1}}
@@ -310,7 +310,7 @@ def test_a_cloudevent_brings_the_context_it_was_made_in(
     assert ids(made.only()[0]) == (TRACE, SPAN)
 
 
-def test_the_context_is_no_part_of_what_is_kept_of_an_event() -> None:
+def test_the_trace_context_is_part_of_neither_the_encoded_event_nor_the_key() -> None:
     assert envelope.encode(sent(1)) == envelope.encode(sent(1, OTHER)) == call(1)
     made = traced(lambda _: None)
     assert statuses(made.consumer.process([sent(1), sent(1, OTHER)])) == ["done", "duplicate"]
@@ -319,7 +319,7 @@ def test_the_context_is_no_part_of_what_is_kept_of_an_event() -> None:
 @pytest.mark.parametrize(
     "parent", ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"ff-{TRACE}-{SPAN}-01", "é" * 5000]
 )
-def test_a_context_that_cannot_be_read_is_none(parent: str) -> None:
+def test_a_trace_context_that_cannot_be_read_is_ignored(parent: str) -> None:
     made = traced()
     made.consumer.process([sent(1, parent)])
     batch, _ = made.only()
@@ -331,11 +331,11 @@ def test_a_context_that_cannot_be_read_is_none(parent: str) -> None:
     "header",
     ["", "Root=1-5759e988-bd862e3fe1be46a994272793", "Root=x;Parent=y", f"Parent={SPAN};Sampled=1"],
 )
-def test_a_header_of_xray_without_a_span_is_none(header: str) -> None:
+def test_an_xray_header_without_a_span_gives_no_trace_context(header: str) -> None:
     assert xray(header) is None
 
 
-def test_a_failure_is_told_by_its_class_and_not_by_its_words() -> None:
+def test_a_span_has_the_class_of_an_error_and_not_its_message() -> None:
     def fail(job: Job) -> None:
         raise (KeyError if job.event.detail["call"] == 1 else Reject)("+49 170 1234567")
 
@@ -400,7 +400,7 @@ class Broken(TracerProvider):
 
 
 @pytest.mark.parametrize("kind", [CONSUMER, INTERNAL])
-def test_what_goes_wrong_in_tracing_changes_no_outcome(
+def test_an_error_in_tracing_changes_no_outcome(
     kind: SpanKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[Job] = []
@@ -423,8 +423,10 @@ def test_an_interrupted_batch_ends_its_spans() -> None:
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_an_interrupt_of_the_spans_leaves_no_lease_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-C twice: the second falls into the exporter."""
+def test_an_interrupt_while_spans_are_exported_leaves_no_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two interrupts, as by Ctrl-C twice: the second comes while the spans are exported."""
     runs: list[Job] = []
 
     def interrupt_once(job: Job) -> None:
@@ -489,10 +491,10 @@ def test_every_metric_is_an_instrument_with_the_numbers_of_the_meter() -> None:
 
 
 EMPTY = (names.STORE_ERRORS, names.RECEIVED, names.LAG_SECONDS, names.STORE_BYTES)
-"""Nothing of these was in the test before."""
+"""Metrics that the events of the test do not fill."""
 
 
-def test_the_instruments_of_the_conventions_are_there_too() -> None:
+def test_the_metrics_of_the_conventions_are_exported_too() -> None:
     made = traced(lambda job: 1 / (job.event.detail["call"] - 3), attempts=9)
     made.consumer.process([call(1), call(2), call(1), call(3)])
     said = {

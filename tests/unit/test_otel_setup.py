@@ -1,4 +1,4 @@
-"""The variables `OTEL_*` switch the export on; without the extra they say so, and stop nothing."""
+"""The variables `OTEL_*` switch the export on; an export that fails is logged and stops no work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_variable_asks_for_an_export_unless_the_sdk_is_off(
     assert setup.asked() == ""
 
 
-def test_where_nothing_asks_nothing_is_traced_or_measured() -> None:
+def test_a_consumer_without_these_variables_is_neither_traced_nor_measured() -> None:
     consumer = Consumer("memory:", handler=lambda _: None)
     with setup.exporting(consumer):
         assert consumer.runtime.tracer is None
@@ -40,7 +40,7 @@ def test_where_nothing_asks_nothing_is_traced_or_measured() -> None:
         assert consumer.observers == []
 
 
-def test_without_the_extra_a_warning_says_what_to_install(
+def test_without_the_extra_a_warning_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
@@ -51,14 +51,14 @@ def test_without_the_extra_a_warning_says_what_to_install(
     assert 'pip install "eventonce[otel]"' in caplog.text
 
 
-def test_instrument_names_the_extra_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instrument_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "eventonce.otel.metrics", raising=False)
     with pytest.raises(ConfigError, match=r"eventonce\[otel\]"):
         instrument(Consumer("memory:", handler=lambda _: None))
 
 
-def test_an_exporter_by_protocol(
+def test_an_exporter_is_chosen_by_the_variables_and_an_unknown_protocol_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exporter = setup._exporter("traces")
@@ -98,7 +98,7 @@ def test_a_variable_that_the_sdk_refuses_stops_no_work(name: str, value: str) ->
     assert "otel: nothing is exported, because the SDK refuses" in ended.stderr
 
 
-def test_a_consumer_that_is_instrumented_already_is_left_as_it_is(
+def test_a_consumer_that_is_instrumented_already_keeps_its_tracer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -110,7 +110,7 @@ def test_a_consumer_that_is_instrumented_already_is_left_as_it_is(
 
 
 class _Silent:
-    """A provider whose collector answers nothing until it is let go."""
+    """A provider whose collector does not answer until `let_go` is set."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
@@ -123,7 +123,7 @@ class _Silent:
     shutdown = force_flush
 
 
-def test_a_silent_collector_holds_up_neither_an_invocation_nor_the_end(
+def test_a_silent_collector_delays_neither_an_invocation_nor_the_end_of_the_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(setup, "FLUSH_WAIT", 0.01)
@@ -147,7 +147,7 @@ class _Away:
     shutdown = force_flush
 
 
-def test_an_export_that_fails_fails_no_work(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_export_is_reported_and_raises_no_error(caplog: pytest.LogCaptureFixture) -> None:
     export = setup.Export([_Away()])
     export.flush()
     export.close()

@@ -48,7 +48,7 @@ plain = st.builds(
 @given(records | plain)
 @example(Record(token=7, attempt=256, expires=1))
 @example(Record(token=7, held_until=2, expires=1))
-def test_a_record_comes_back_as_it_was(record: Record) -> None:
+def test_a_record_is_the_same_after_packing_and_unpacking(record: Record) -> None:
     assert unpack(record.token, lives_until(record), pack(record)) == record
 
 
@@ -57,7 +57,7 @@ def test_a_completed_fact_takes_its_transport_hash_and_one_byte_more() -> None:
     assert pack(record) == b"\x01here"
 
 
-def test_a_lease_takes_its_attempt_its_nonce_and_its_end_beside() -> None:
+def test_a_lease_adds_the_bytes_of_its_attempt_its_nonce_and_its_end() -> None:
     record = Record(token=7, attempt=255, nonce=5, held_until=9, expires=9, by=b"here")
     assert len(pack(record)) == len(b"\x02here") + 1 + 8 + 8
 

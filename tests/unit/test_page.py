@@ -1,4 +1,4 @@
-"""Pages of the study: whatever an event holds, a page shows it as text and runs none of it."""
+"""Pages of the study: the content of an event is shown as text, and never becomes markup."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(page: Page) -> Reader:
 
 
 def hostile(text: str) -> Page:
-    """A page that has this text wherever it can have one."""
+    """A page that has this text in every place that takes text."""
     fields = {"detail.same": text, text: "a", "detail.other": text}
     pair = Pair(text, (text, fields), (text, {**fields, text: text}))
     drawn = [
@@ -80,13 +80,13 @@ def test_no_text_of_an_event_becomes_markup(text: str) -> None:
     assert "\u202e" not in page.render()
 
 
-def test_a_long_value_is_cut_and_its_length_told() -> None:
+def test_a_long_value_is_cut_and_its_length_is_shown() -> None:
     shown = data("x" * 100_000)
     assert len(shown) < 400
     assert "100\u202f000 characters" in shown
 
 
-def test_values_are_masked_unless_they_are_asked_for() -> None:
+def test_values_are_masked_unless_they_are_requested() -> None:
     one = {"detail.caller": "+49 170 1234567", "detail.age": 41, "detail.vip": True}
     pair = Pair("", ("line 1", one), ("line 2", {**one, "detail.caller": "+49 170 7654321"}))
     masked, shown = (side_by_side(pair, values=values) for values in (False, True))
@@ -99,7 +99,7 @@ def test_values_are_masked_unless_they_are_asked_for() -> None:
     assert rows == [("differs", "detail.caller"), ("same", "detail.age"), ("same", "detail.vip")]
 
 
-def test_a_page_allows_its_own_style_alone() -> None:
+def test_the_policy_of_a_page_allows_only_its_own_style() -> None:
     import base64
     import hashlib
 
@@ -136,7 +136,5 @@ def test_every_plot_has_its_numbers_as_a_table() -> None:
         (99_999, 10**5, "over 99.9"),
     ],
 )
-def test_a_share_never_claims_nothing_or_everything_wrongly(
-    part: int, whole: int, shown: str
-) -> None:
+def test_a_share_is_never_rounded_to_0_or_100_percent(part: int, whole: int, shown: str) -> None:
     assert share(part, whole) == f"{shown}\u202f%"

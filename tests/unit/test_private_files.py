@@ -1,4 +1,4 @@
-"""Files with events, ids or reasons in them are for their owner alone, whatever the umask says."""
+"""Files with events, ids or reasons in them: only their owner may read them, whatever the umask."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def modes() -> dict[str, int]:
     return {path.name: S_IMODE(path.stat().st_mode) for path in made}
 
 
-def test_what_commands_write_is_for_its_owner_alone(run: Run) -> None:
+def test_files_that_commands_write_are_for_their_owner_alone(run: Run) -> None:
     Path("eventonce.toml").write_text(TOML)
     write_lines(Path("c.jsonl"), *(call(it).decode() for it in (1, 1, 2)), "no event")
     assert run("run", "--from", "c.jsonl").code == 1
@@ -70,7 +70,7 @@ def test_what_commands_write_is_for_its_owner_alone(run: Run) -> None:
     store.close()
 
 
-def test_a_file_that_is_there_keeps_its_permissions_and_one_that_is_not_needed_is_not_made(
+def test_an_existing_file_keeps_its_permissions_and_a_failed_export_makes_no_file(
     run: Run,
 ) -> None:
     Path("eventonce.toml").write_text(TOML)

@@ -1,4 +1,4 @@
-"""A trial record tells whether a store takes a write, and leaves nothing behind."""
+"""The trial record: its write shows that a store takes writes, and no record stays behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = b"k" * 16
 
 
 class TwoVerbs:
-    """A store of somebody else: the two verbs, and nothing more."""
+    """A store of another project: the two verbs, and no other method."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -42,7 +42,7 @@ class TwoVerbs:
         return [kept]
 
 
-def test_a_trial_asks_both_verbs_and_leaves_no_record() -> None:
+def test_a_trial_calls_both_verbs_and_leaves_no_record() -> None:
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     write_trial(store, KEY)
@@ -50,7 +50,7 @@ def test_a_trial_asks_both_verbs_and_leaves_no_record() -> None:
     assert store.stats().records == 0
 
 
-def test_two_verbs_suffice_and_the_record_of_a_trial_lives_for_a_millisecond() -> None:
+def test_a_trial_needs_only_two_verbs_and_its_record_lives_for_a_millisecond() -> None:
     store = TwoVerbs()
     write_trial(store, KEY)
     (record,) = store.records.values()
@@ -69,7 +69,7 @@ def test_a_store_that_takes_claims_and_no_settlements_fails_the_trial() -> None:
         write_trial(WatchedStore(away("settle")), KEY)
 
 
-def test_the_verdict_that_a_claim_failed_fails_the_trial() -> None:
+def test_a_claim_with_the_verdict_error_fails_the_trial() -> None:
     error = StoreError("too large")
     store = WatchedStore(lambda verb, _: [Verdict("error", error=error)] if verb == "claim" else 0)
     with pytest.raises(StoreError, match="too large"):
@@ -77,7 +77,7 @@ def test_the_verdict_that_a_claim_failed_fails_the_trial() -> None:
 
 
 @pytest.mark.parametrize("said", ["unknown", "fenced"])
-def test_a_store_that_forgets_at_once_what_it_wrote_fails_the_trial(said: SettleResult) -> None:
+def test_a_store_that_loses_its_record_at_once_fails_the_trial(said: SettleResult) -> None:
     store = WatchedStore(lambda verb, _: [said] if verb == "settle" else None)
     with pytest.raises(StoreUnavailable, match=f"did not keep a trial record \\({said}\\)"):
         write_trial(store, KEY)
@@ -90,7 +90,7 @@ def test_a_trial_that_failed_midway_is_written_anew_under_the_same_key() -> None
         store.settle = WatchedStore(away("settle")).settle  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable):
             write_trial(store, KEY)
-        # Held for a millisecond, and by another: to find it held proves no write.
+        # The lease of the earlier trial lasts a millisecond: the verdict `busy` proves no write.
         with pytest.raises(StoreUnavailable, match=r"\(busy\)"):
             write_trial(store, KEY)
         store.now += 1
@@ -99,7 +99,7 @@ def test_a_trial_that_failed_midway_is_written_anew_under_the_same_key() -> None
     assert len(store.records) == 1
 
 
-def test_the_work_does_without_the_right_to_delete() -> None:
+def test_a_trial_needs_no_right_to_delete() -> None:
     class Undeletable(MemoryStore):
         def forget(self, keys: Sequence[bytes]) -> int:
             raise StoreError("no DELETE for you")
@@ -107,7 +107,7 @@ def test_the_work_does_without_the_right_to_delete() -> None:
     write_trial(Undeletable(), KEY)
 
 
-def test_no_two_processes_try_under_one_key() -> None:
+def test_every_new_trial_key_is_different() -> None:
     assert new_trial_key() != new_trial_key()
 
 

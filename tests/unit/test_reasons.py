@@ -43,7 +43,7 @@ def test_every_verdict_has_its_sentence(
     assert reason(claim, Verdict(kind, **answered)) == said
 
 
-def test_one_attempt_is_not_several() -> None:
+def test_the_reason_for_one_attempt_is_in_the_singular() -> None:
     assert given_up_after(1) == "given up after 1 attempt"
 
 
@@ -57,7 +57,7 @@ def test_a_replay_says_how_long_events_are_remembered(remember: int, said: str) 
 
 
 @pytest.mark.parametrize("order", [0, 4, -4, 1_780_000_000_000])
-def test_the_version_that_won_is_read_from_the_sentence_that_names_it(order: int) -> None:
+def test_the_winning_version_is_read_from_the_reason_that_names_it(order: int) -> None:
     stale, unchanged, duplicate = (
         reason(STATE, Verdict(kind, order=order)) for kind in ("stale", "unchanged", "duplicate")
     )

@@ -1,4 +1,4 @@
-"""Redrives at the same time: at no moment is a dead letter gone that is still needed."""
+"""Redrives at the same time: a dead letter that is still needed is never absent."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LETTER = Letter("abc", "crm", "dead", "why", "rule", b"key", b"{}", 1_000)
 FAILED = Outcome(None, "failed", "not yet", error=ValueError("not yet"))
 
 
-class Noting:
-    """A store that only notes what it is asked to do."""
+class CallLog:
+    """A store that only logs its calls."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Sequence[Any]]] = []
@@ -32,9 +32,9 @@ class Noting:
 
 
 def _steps() -> list[tuple[str, Sequence[Any]]]:
-    noting: Any = Noting()
-    redrive.settle(noting, [(LETTER, FAILED)], now=2_000)
-    return list(noting.steps)
+    log: Any = CallLog()
+    redrive.settle(log, [(LETTER, FAILED)], now=2_000)
+    return list(log.steps)
 
 
 def _interleaved(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]]:
@@ -47,7 +47,7 @@ def _interleaved(one: Sequence[Any], other: Sequence[Any]) -> Iterator[list[Any]
         yield [other[0], *rest]
 
 
-def test_two_redrives_of_one_letter_never_leave_a_moment_without_it() -> None:
+def test_two_redrives_of_one_dead_letter_keep_it_stored_at_every_moment() -> None:
     for steps in _interleaved(_steps(), _steps()):
         store = MemoryStore()
         store.put_letters([LETTER])
@@ -57,7 +57,7 @@ def test_two_redrives_of_one_letter_never_leave_a_moment_without_it() -> None:
         assert [letter.id for letter in store.letters()] == ["abc"]
 
 
-def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
+def test_a_spare_dead_letter_after_a_crash_is_stored_under_its_original_id() -> None:
     store = MemoryStore()
     store.put_letters([LETTER])
     for name, argument in _steps()[:2]:
@@ -84,7 +84,7 @@ def test_a_spare_that_a_crash_left_is_run_again_under_its_letters_id() -> None:
     ],
     ids=["failed", "given up", "not run", "the store was away", "busy"],
 )
-def test_a_letter_that_was_run_in_vain_says_what_is_newest(
+def test_a_failed_redrive_updates_the_dead_letter_unless_the_store_failed_or_was_busy(
     outcome: Outcome, newest: Letter
 ) -> None:
     store = MemoryStore()

@@ -1,4 +1,4 @@
-"""SIGHUP: the rules of the file are read anew, and a file with a fault changes nothing."""
+"""SIGHUP: the rules of the file are read again, and a file with a fault changes no rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ shadow = {shadow}
 
 
 class Place:
-    """A file, and a consumer of it that is told when the file has changed."""
+    """A configuration file, and a consumer of it whose rules are read again at SIGHUP."""
 
     def __init__(self, path: Path, more: str = "") -> None:
         self.path = path
@@ -58,7 +58,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-def test_the_rules_are_read_anew(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_rules_are_read_again_and_other_changed_settings_are_named_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     process = place.consumer.process
     assert statuses(process([call(1, n=11), call(1, n=12)])) == ["done", "duplicate"]
     place.write("detail.n")
@@ -78,7 +80,7 @@ def test_the_rules_are_read_anew(place: Place, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     "fault", ['presets = ["nothing"]', "nonsense", "unknown = 1", f"x = {'[' * 3000}"]
 )
-def test_a_file_with_a_fault_changes_nothing(
+def test_a_file_with_a_fault_changes_no_rule(
     place: Place, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     rules = place.consumer.rules
@@ -106,7 +108,7 @@ SECRET = 'secrets = ["a secret of enough length"]'
         ),
     ],
 )
-def test_a_file_that_was_cut_off_changes_nothing(
+def test_a_truncated_file_changes_no_rule(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, lost: str
 ) -> None:
     """With other keys, events that took effect would run again."""
@@ -117,7 +119,7 @@ def test_a_file_that_was_cut_off_changes_nothing(
         place.hang_up()
         until(lambda: f"the rules stay as they are: the file no longer has {lost}" in caplog.text)
         assert place.consumer.rules is rules
-        # A rotation: the new one first.
+        # A rotation: the new secret first.
         place.path.write_text(whole.replace('["a secret', '["another one of enough", "a secret'))
         place.reload()
     assert "gone" not in caplog.text
@@ -130,7 +132,7 @@ def test_a_file_that_was_cut_off_changes_nothing(
         ("privacy.digests = false", "privacy.digests = true"),
     ],
 )
-def test_a_field_that_has_its_default_now_is_not_lost(
+def test_a_setting_that_now_has_its_default_is_accepted(
     tmp_path: Path, before: str, after: str
 ) -> None:
     place = Place(tmp_path / "crm.toml", more=before)
@@ -141,20 +143,20 @@ def test_a_field_that_has_its_default_now_is_not_lost(
         place.reload()
 
 
-def test_rules_that_move_into_a_file_of_their_own_are_not_lost(place: Place) -> None:
+def test_rules_that_move_into_a_separate_file_are_accepted(place: Place) -> None:
     head, rule = place.path.read_text().split("[[rule]]")
     (place.path.parent / "rules.toml").write_text(f"[[rule]]{rule}")
     place.path.write_text(f'{head}\nrules = ["{place.path.parent}/rules.toml"]\n')
     place.reload()
 
 
-def test_rules_that_are_gone_are_named(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_removed_rules_are_named_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.path.write_text(place.path.read_text().replace('name = "call"', 'name = "ring"'))
     place.reload()
     until(lambda: "rules that are gone: call" in caplog.text)
 
 
-def test_new_secrets_are_told_to_need_a_restart_where_a_history_has_digests(
+def test_a_history_with_digests_by_the_old_secrets_is_reported_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = "the history has ids by the secrets of before"
@@ -168,14 +170,14 @@ def test_new_secrets_are_told_to_need_a_restart_where_a_history_has_digests(
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_file_that_is_gone_changes_nothing(
+def test_a_deleted_file_changes_no_rule(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     *,
     named: bool,
 ) -> None:
-    """A deployment may put it there anew a moment later."""
+    """A deployment may write the file again a moment later."""
     monkeypatch.chdir(tmp_path)
     place = Place(tmp_path / "eventonce.toml")
     settings = place.settings if named else Settings()
@@ -190,7 +192,7 @@ def test_a_file_that_is_gone_changes_nothing(
         place.reload()
 
 
-def test_rules_that_are_put_into_shadow_mode_are_recorded(place: Place) -> None:
+def test_the_decisions_of_rules_put_into_shadow_mode_are_reported(place: Place) -> None:
     told: list[Decided] = []
     place.consumer.observers.append(shadow_observer(place.consumer, told.append))
     place.consumer.process([call(1)])
@@ -201,7 +203,7 @@ def test_rules_that_are_put_into_shadow_mode_are_recorded(place: Place) -> None:
     assert [one.outcome.shadowed for one in told] == ["duplicate"]
 
 
-def test_many_signals_at_once_are_one_thread_and_few_calls() -> None:
+def test_many_signals_at_once_start_one_thread_and_few_calls() -> None:
     begun, over, calls = threading.Event(), threading.Event(), list[int]()
 
     def readers() -> int:
@@ -227,7 +229,7 @@ def test_many_signals_at_once_are_one_thread_and_few_calls() -> None:
     until(lambda: not readers())
 
 
-def test_an_error_of_ours_does_not_end_the_reading(
+def test_an_internal_error_does_not_end_the_handling_of_sighup(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -243,7 +245,9 @@ def test_an_error_of_ours_does_not_end_the_reading(
 OWN = Consumer("memory:", handler=lambda _: None)
 
 
-def test_the_rules_of_a_program_are_its_own(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_rules_of_a_program_are_not_replaced(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     rules = OWN.rules
     with rules_reloaded(place.settings, OWN, "tests.unit.test_reload:OWN"):
         place.hang_up()

@@ -17,31 +17,31 @@ from eventonce.stores.memory import MemoryStore
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
 
 LEASES = (0.3, 3.0, 15.0)
-"""Seconds. The first is enough, unless something keeps this machine from renewing in time: then
-the same is tried with more of it. A lease that nobody renews ends under each of them."""
+"""Seconds. The first is enough, unless a busy machine renews too late: then the test is tried
+again with the next. A lease that is not renewed ends under each of them."""
 
 
 class Held:
-    """A store, a lease, and somebody who would take an event over as soon as that has ended."""
+    """A store, a lease, and a second consumer that takes an event over when its lease has ended."""
 
     def __init__(self, lease: float) -> None:
         self.lease = lease
         self.rule = ruled(lease=lease)
         self.store = MemoryStore()
         self.stolen = False
-        self._thief = Consumer(self.store, rules=self.rule, handler=lambda _: None)
+        self._second_consumer = Consumer(self.store, rules=self.rule, handler=lambda _: None)
 
     def wait_past(self, number: int, leases: int = 4) -> None:
-        """Hold on for some leases, asking all the while whether another could take the event."""
+        """A wait of some leases, while the second consumer keeps trying to take the event."""
         end = time.monotonic() + leases * self.lease
         while time.monotonic() < end and not self.stolen:
-            (outcome,) = self._thief.process([call(number)])
+            (outcome,) = self._second_consumer.process([call(number)])
             self.stolen = outcome.status != "busy"
             time.sleep(self.lease / 10)
 
 
 def kept(story: Callable[[Held], list[str]]) -> list[str]:
-    """The statuses with which the story ends, told with the first lease that nobody took over."""
+    """The statuses at the end of the story, with the first lease that was not taken over."""
     for lease in LEASES:
         held = Held(lease)
         statuses = story(held)
@@ -58,7 +58,7 @@ def test_a_handler_longer_than_its_lease_keeps_it() -> None:
     assert kept(story) == ["done"]
 
 
-def test_events_that_wait_behind_a_slow_one_keep_their_leases() -> None:
+def test_events_that_wait_behind_a_slow_event_keep_their_leases() -> None:
     def story(held: Held) -> list[str]:
         def handler(job: Job) -> None:
             if job.event.id == "id-1":
@@ -82,7 +82,7 @@ def test_handlers_that_fill_every_thread_keep_their_leases() -> None:
     assert kept(story) == ["done"] * 3
 
 
-def test_an_async_handler_that_holds_the_loop_keeps_its_lease() -> None:
+def test_an_async_handler_that_blocks_the_loop_keeps_its_lease() -> None:
     def story(held: Held) -> list[str]:
         async def rude(_: Job) -> None:
             held.wait_past(1)
@@ -103,7 +103,7 @@ def test_a_block_longer_than_its_lease_keeps_it() -> None:
     assert kept(story) == ["done"]
 
 
-def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_down(
+def test_a_long_lease_is_renewed_before_a_claim_with_a_shorter_lease_can_end_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def story(held: Held) -> list[str]:
@@ -117,7 +117,7 @@ def test_a_long_lease_is_renewed_before_one_who_asks_with_a_shorter_can_cut_it_d
     assert kept(story) == ["done"]
 
 
-def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease_and_has_one_line(
+def test_a_run_whose_renewal_is_refused_is_marked_as_lost_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[bool] = []
@@ -129,7 +129,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease_and_has_o
         end = time.monotonic() + PATIENCE
         while not job.lost and time.monotonic() < end:
             time.sleep(0.01)
-        time.sleep(0.3)  # the time of three more renewals, which nobody asks for
+        time.sleep(0.3)  # the time of three more renewals, which must not happen
         told.append(job.lost)
 
     consumer = Consumer(WatchedStore(refuse), rules=ruled(lease=0.3), handler=handler)
@@ -141,7 +141,7 @@ def test_a_run_whose_renewal_is_refused_is_told_that_it_lost_its_lease_and_has_o
     assert line.endswith("ran, but outlived its lease and another run took over")
 
 
-def test_a_handler_that_begins_after_its_lease_was_lost_can_see_it() -> None:
+def test_a_job_that_starts_after_its_lease_was_lost_is_marked_as_lost() -> None:
     with Consumer("memory:", rules=ruled()) as consumer:
         plan = consumer.runtime.planner.plan(envelope.read(call(1)), 1)
     assert isinstance(plan, Plan)
@@ -150,7 +150,7 @@ def test_a_handler_that_begins_after_its_lease_was_lost_can_see_it() -> None:
     assert run.start().lost
 
 
-def test_what_is_finished_is_settled_although_others_of_its_batch_still_run(
+def test_a_finished_event_is_settled_while_another_event_of_its_batch_still_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)

@@ -1,4 +1,4 @@
-"""Dead letters that are not kept for ever."""
+"""Dead letters and expired records: both are deleted after their time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY = 86_400_000
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look ends before a test goes on, however busy the machine is."""
+    """The search for old dead letters ends before a test goes on, however busy the machine is."""
     monkeypatch.setattr(background_task, "EXIT_WAIT", 60.0)
 
 
@@ -70,7 +70,7 @@ def test_a_batch_drops_the_old_dead_letters_of_its_consumer(
     assert "dropped 1 of crm that were kept for 90d" in caplog.text
 
 
-def test_they_stay_for_ever_unless_somebody_says_otherwise() -> None:
+def test_dead_letters_stay_for_ever_without_keep_letters() -> None:
     store = MemoryStore(clock=lambda: NOW)
     store.put_letters([letter("old", 0)])
     with Consumer(store, name="crm", rules=ruled(), handler=reject, clock=lambda: NOW) as one:
@@ -78,7 +78,7 @@ def test_they_stay_for_ever_unless_somebody_says_otherwise() -> None:
     assert store.letter("old") is not None
 
 
-def test_what_is_dropped_is_counted() -> None:
+def test_dropped_dead_letters_are_counted() -> None:
     store = MemoryStore(clock=lambda: NOW)
     store.put_letters([letter(str(at), at) for at in range(3)])
     with consumer(store) as one:
@@ -89,7 +89,9 @@ def test_what_is_dropped_is_counted() -> None:
         assert meter.counted().counts(EXPIRED_LETTERS) == {(): 3}
 
 
-def test_run_and_serve_look_although_no_event_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_and_serve_drop_old_dead_letters_although_no_event_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(retention, "LOOK_INTERVAL", 0)
     monkeypatch.setattr(retention, "SWEEP_INTERVAL", 0.01)
     store = MemoryStore(clock=lambda: NOW)
@@ -100,7 +102,7 @@ def test_run_and_serve_look_although_no_event_comes(monkeypatch: pytest.MonkeyPa
 
 
 class Shared(MemoryStore):
-    """As PostgreSQL, which drops nothing with its claims."""
+    """A store like PostgreSQL, which deletes no expired record during a claim."""
 
     embedded = False
 
@@ -117,10 +119,10 @@ class Shared(MemoryStore):
         return self.dropped.pop(0)
 
 
-def test_run_and_serve_sweep_a_store_that_does_not_do_so_by_itself(
+def test_run_and_serve_sweep_a_store_that_does_not_sweep_during_claims(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Further, where much has expired; and again, where it was away."""
+    """With a higher limit where many records have expired, and again after an outage."""
     monkeypatch.setattr(retention, "SWEEP_INTERVAL", 0.001)
     store = Shared()
     store.dropped = [9_000, 20_000, 40_000, 0, 0]
@@ -129,7 +131,7 @@ def test_run_and_serve_sweep_a_store_that_does_not_do_so_by_itself(
     assert store.asked[:7] == [10_000, 20_000, 40_000, 80_000, 40_000, 20_000, 20_000]
 
 
-def test_a_sweep_that_is_refused_is_told_and_tried_again(
+def test_a_refused_sweep_is_logged_and_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refused(Shared):
@@ -145,7 +147,7 @@ def test_a_sweep_that_is_refused_is_told_and_tried_again(
     assert len(caplog.messages) < len(store.asked)
 
 
-def test_a_look_that_takes_long_holds_up_one_invocation_and_no_other(
+def test_a_slow_search_for_old_dead_letters_delays_only_one_invocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float | None] = []
@@ -162,7 +164,9 @@ def test_a_look_that_takes_long_holds_up_one_invocation_and_no_other(
         assert waits == [background_task.EXIT_WAIT]
 
 
-def test_one_look_an_hour_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_dead_letters_are_searched_for_once_an_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks: list[int] = []
 
     def drop(_: object, __: str, before: int) -> int:
@@ -182,7 +186,9 @@ def test_one_look_an_hour_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(looks) == 2
 
 
-def test_a_store_that_is_away_harms_no_event(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_cannot_drop_dead_letters_fails_no_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = WatchedStore(away("drop_letters"))
     store.put_letters([letter("old", 0)])
     with consumer(store) as one, caplog.at_level(logging.WARNING, "eventonce"):
@@ -192,7 +198,7 @@ def test_a_store_that_is_away_harms_no_event(caplog: pytest.LogCaptureFixture) -
     assert store.letter("old") is not None
 
 
-def test_no_thread_costs_no_event(
+def test_no_event_fails_when_the_thread_of_the_retention_cannot_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoThread(Thread):
@@ -205,7 +211,7 @@ def test_no_thread_costs_no_event(
     assert "can't start new thread" in caplog.text
 
 
-def test_a_dead_letter_that_a_redrive_keeps_anew_meanwhile_stays() -> None:
+def test_a_dead_letter_that_a_redrive_stores_again_meanwhile_stays() -> None:
     renewed = letter("old", NOW)
 
     def look(verb: str, _: Sequence[Any]) -> None:
@@ -218,7 +224,7 @@ def test_a_dead_letter_that_a_redrive_keeps_anew_meanwhile_stays() -> None:
     assert store.letter("old") == renewed
 
 
-def test_many_are_dropped_and_no_more_are_read_than_are_old() -> None:
+def test_all_old_dead_letters_are_dropped_and_newer_dead_letters_stay() -> None:
     store = MemoryStore()
     store.put_letters([letter(f"{at:04}", at) for at in range(1_000)])
     assert drop_expired(store, "crm", 777) == 777
@@ -226,12 +232,12 @@ def test_many_are_dropped_and_no_more_are_read_than_are_old() -> None:
 
 
 @pytest.mark.parametrize("keep", ["soon", 0, "0s", -1, True])
-def test_a_time_that_is_none_is_refused(keep: Any) -> None:
+def test_an_invalid_duration_of_keep_letters_is_refused(keep: Any) -> None:
     with pytest.raises(ConfigError, match=r"^Consumer: keep_letters: "):
         Consumer("memory:", keep_letters=keep)
 
 
-def test_a_sweep_drops_them_and_the_doctor_names_one_that_is_too_old(
+def test_the_doctor_reports_an_old_dead_letter_and_a_sweep_drops_the_dead_letter(
     run: Run, tmp_path: Path
 ) -> None:
     file = tmp_path / "eventonce.toml"
@@ -243,7 +249,7 @@ def test_a_sweep_drops_them_and_the_doctor_names_one_that_is_too_old(
     assert "FAILED   a dead letter of crm is older than 1d" in found.out
     assert run("sweep").out.splitlines()[1:] == ["deleted 1 dead letter of crm older than 1d"]
     assert {it.id for it in store.letters()} == {"new", "x"}
-    # While another process has the file open.
+    # While another connection has the file open.
     assert Path("e.db-wal").stat().st_size == 0
     assert run("sweep", "--json").documents[0]["letters"] == 0
     assert "ok       no dead letter of crm is older than 1d" in run("doctor").out

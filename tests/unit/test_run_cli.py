@@ -1,4 +1,4 @@
-"""`eventonce run` on a capture: what it says of events that nobody took, or that failed."""
+"""`eventonce run` on a capture: the messages about unhandled and failed events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ran = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Ran:
-    """A run over the folder `captured`, its sink for `call.ended` alone."""
+    """A run over the folder `captured`, with a sink for `call.ended` only."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
     (tmp_path / "captured").mkdir()
 
@@ -55,7 +55,9 @@ def write(folder: Path, *types: str) -> None:
     (folder / "captured" / "1.jsonl").write_text("".join(lines))
 
 
-def test_a_match_that_fits_nothing_is_told_by_type_and_at_the_end(ran: Ran, tmp_path: Path) -> None:
+def test_a_match_that_fits_no_event_is_reported_for_each_type_and_at_the_end(
+    ran: Ran, tmp_path: Path
+) -> None:
     write(tmp_path, "call.end", "call.end", "call.start")
     told = ran()
     assert told.returncode == 0
@@ -64,21 +66,21 @@ def test_a_match_that_fits_nothing_is_told_by_type_and_at_the_end(ran: Ran, tmp_
     assert "all events were ignored: check `match` of the sinks" in told.stderr
 
 
-def test_what_others_are_for_is_no_hint(ran: Ran, tmp_path: Path) -> None:
+def test_the_hint_at_the_end_is_absent_if_one_event_was_handled(ran: Ran, tmp_path: Path) -> None:
     write(tmp_path, "call.ended", "call.start")
     told = ran()
     assert told.stderr.count("no handler takes events of type 'call.start'") == 1
     assert "all events were ignored" not in told.stderr
 
 
-def test_a_handler_that_fails_is_told_with_its_traceback(ran: Ran, tmp_path: Path) -> None:
+def test_a_handler_that_fails_is_reported_with_its_traceback(ran: Ran, tmp_path: Path) -> None:
     write(tmp_path, "call.ended")
     told = ran(sink="trip")
     assert told.returncode == 1
     assert 'handlers.py", line 6, in trip' in told.stderr
 
 
-def test_what_lies_beside_the_capture_is_told_and_becomes_no_letter(
+def test_another_file_beside_the_capture_is_reported_and_becomes_no_dead_letter(
     ran: Ran, tmp_path: Path
 ) -> None:
     write(tmp_path, "call.ended")
@@ -89,7 +91,7 @@ def test_what_lies_beside_the_capture_is_told_and_becomes_no_letter(
     assert "1 delivery, 1 ran" in told.stderr
 
 
-def test_letters_do_not_go_to_the_queue_that_was_named_on_the_command_line(ran: Ran) -> None:
+def test_the_queue_of_the_command_line_is_refused_as_the_queue_of_dead_letters(ran: Ran) -> None:
     told = ran("--queue", "sqs://calls?region=eu-central-1", said='letters = "sqs://calls"\n')
     assert told.returncode == 2
     assert "each would be received again for ever" in told.stderr

@@ -48,8 +48,8 @@ def studying(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _opened(capture: Path, study: subprocess.Popen[bytes]) -> int:
-    """The capture, once it is read. To open it at once would wait for ever for a study that has
-    ended."""
+    """The capture, opened when the study reads it. A blocking open would wait for ever for a study
+    that has ended."""
     found: list[int] = []
 
     def is_read() -> bool:
@@ -67,7 +67,7 @@ def helpers(process: int) -> list[int]:
     return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
 
-def test_a_killed_study_leaves_no_process_and_the_next_one_removes_its_folder(
+def test_a_killed_study_leaves_no_process_and_the_next_study_removes_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with studying(tmp_path) as study:
@@ -83,15 +83,15 @@ def test_a_killed_study_leaves_no_process_and_the_next_one_removes_its_folder(
     assert not folders(tmp_path)
 
 
-def test_a_study_that_is_told_to_end_removes_its_folder(tmp_path: Path) -> None:
+def test_a_terminated_study_removes_its_folder(tmp_path: Path) -> None:
     with studying(tmp_path) as study:
         study.terminate()
         assert study.wait(60) == 128 + signal.SIGTERM
     assert not folders(tmp_path)
 
 
-def test_a_long_query_draws_nothing_where_the_report_goes() -> None:
-    """DuckDB draws a bar for whoever types Python, which is who has no script."""
+def test_a_long_query_draws_no_progress_bar() -> None:
+    """DuckDB draws a bar where Python runs no script file, as in an interactive session."""
     program = """
 from eventonce.study.scratch import Scratch
 with Scratch() as scratch:
@@ -106,7 +106,7 @@ LARGE = "SELECT list(range) AS one FROM range(3_000_000)"
 
 
 @pytest.mark.parametrize("counted", [LARGE, f"CREATE TABLE told AS {LARGE}"])
-def test_memory_that_is_not_enough_is_not_called_a_full_disk(counted: str) -> None:
+def test_too_little_memory_is_not_reported_as_a_full_disk(counted: str) -> None:
     with Scratch() as scratch:
         scratch.run("SET memory_limit = '10MB'")
         with pytest.raises(EventonceError, match=r"needs more memory.*fewer files at once"):
@@ -115,7 +115,7 @@ def test_memory_that_is_not_enough_is_not_called_a_full_disk(counted: str) -> No
             scratch.run(counted)
 
 
-def test_a_disk_that_is_full_is_not_called_memory() -> None:
+def test_a_full_disk_is_not_reported_as_too_little_memory() -> None:
     with Scratch() as scratch:
         scratch.run("SET memory_limit = '20MB'; SET max_temp_directory_size = '1MB'")
         scratch.run("CREATE TABLE told AS SELECT hash(range) AS it FROM range(2_000_000)")
@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_is_not_called_memory() -> None:
             )
 
 
-def test_what_ends_between_two_parts_of_an_answer_is_told_too(
+def test_an_error_between_two_parts_of_an_answer_is_reported_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fetchmany(_: int) -> Any:

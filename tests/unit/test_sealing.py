@@ -1,5 +1,5 @@
-"""Sealed dead letters and results: nobody reads them without the key, moves or changes them, and a
-key that is missing loses nothing."""
+"""Sealed dead letters and results: without the key they cannot be read, moved or changed, and a
+missing key loses nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def consumed(store: Any, *keys: str, handler: Any = reject, **more: Any) -> Cons
 
 
 def rejected(store: Any, *keys: str, calls: Sequence[int] = (1,)) -> None:
-    """Give these calls up."""
+    """Dead letters of these calls in the store."""
     consumer = consumed(store, *keys, handler=refusing)
     assert set(statuses(consumer.process([call(it, caller=SECRET) for it in calls]))) == {"dead"}
 
@@ -56,7 +56,7 @@ def refusing(_: Job) -> None:
 
 
 @given(st.binary(max_size=200), st.binary(max_size=40))
-def test_what_was_sealed_is_opened(content: bytes, about: bytes) -> None:
+def test_sealed_content_is_opened_with_its_key(content: bytes, about: bytes) -> None:
     sealed = Sealer([OLD]).seal(content, about)
     assert Sealer([NEW, OLD]).open(sealed, about) == content
 
@@ -77,7 +77,7 @@ def test_sealed_bytes_that_are_cut_off_are_refused(content: bytes, data: st.Data
         Sealer([OLD]).open(sealed[: data.draw(st.integers(0, len(sealed) - 1))], b"here")
 
 
-def test_another_place_and_another_key_do_not_open() -> None:
+def test_sealed_content_does_not_open_at_another_place_or_with_another_key() -> None:
     sealed = Sealer([OLD]).seal(b"content", b"here")
     with pytest.raises(SealedError, match="moved here"):
         Sealer([OLD]).open(sealed, b"there")
@@ -90,19 +90,19 @@ def test_another_place_and_another_key_do_not_open() -> None:
 @pytest.mark.parametrize(
     "key", ["", "secret", OLD[:-4], OLD + "AAAA", "ab" * 31, "kms://", "kms://a b", "kms://x?y=z"]
 )
-def test_a_key_that_is_none_is_refused_without_its_text(key: str) -> None:
+def test_an_invalid_key_is_refused_without_its_text_in_the_error(key: str) -> None:
     with pytest.raises(ConfigError, match=r"sealing_keys\[1\]") as caught:
         Sealer([OLD, key])
     assert key.startswith("kms:") or not key or key not in str(caught.value)
 
 
-def test_without_the_extra_the_command_that_installs_it_is_named(
+def test_the_error_without_the_extra_names_the_command_that_installs_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with pytest.raises(ConfigError, match=r'pip install "eventonce\[privacy\]"'):
         Sealer([OLD])
-    # To list what is sealed needs no key, and no extra.
+    # A list of sealed content needs no key and no extra.
     with pytest.raises(SealedError, match="is none of the sealing_keys"):
         Sealer([]).open(MARK + b"\x03key\0\x01w" + bytes(40), b"")
 
@@ -113,7 +113,7 @@ def test_a_key_may_be_hexadecimal_and_has_the_same_id() -> None:
 
 
 class CountedKey(LocalKey):
-    """A key that can be away, and counts its data keys."""
+    """A key that can be unavailable, and that counts its data keys."""
 
     def __init__(self) -> None:
         super().__init__(bytes(32))
@@ -145,7 +145,7 @@ def counted(key: CountedKey) -> Sealer:
     return made
 
 
-def test_a_data_key_is_used_for_a_while_and_so_often(
+def test_a_data_key_is_replaced_after_some_uses_or_some_time(
     counted: Sealer, key: CountedKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -166,9 +166,7 @@ def test_a_data_key_is_used_for_a_while_and_so_often(
     assert key.unwrapped == 4, "an opened data key is not kept for ever"
 
 
-def test_a_data_key_that_no_key_opens_is_not_asked_for_again_and_again(
-    counted: Sealer, key: CountedKey
-) -> None:
+def test_a_data_key_that_no_key_opens_is_tried_only_once(counted: Sealer, key: CountedKey) -> None:
     sealed = Sealer([OLD]).seal(b"", b"")
     for _ in range(3):
         with pytest.raises(SealedError, match="is none of the sealing_keys"):
@@ -176,7 +174,7 @@ def test_a_data_key_that_no_key_opens_is_not_asked_for_again_and_again(
     assert key.unwrapped == 1
 
 
-def test_a_key_that_was_away_is_asked_again(counted: Sealer, key: CountedKey) -> None:
+def test_a_key_that_was_unavailable_is_tried_again(counted: Sealer, key: CountedKey) -> None:
     sealed = counted.seal(b"content", b"")
     key.away = True
     with pytest.raises(StoreUnavailable):
@@ -185,7 +183,7 @@ def test_a_key_that_was_away_is_asked_again(counted: Sealer, key: CountedKey) ->
     assert counted.open(sealed, b"") == b"content"
 
 
-def test_a_data_key_outlives_an_outage_of_the_key_and_not_for_ever(
+def test_a_data_key_is_used_during_an_outage_of_the_key_until_its_longest_age(
     counted: Sealer, key: CountedKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -202,12 +200,12 @@ def test_a_data_key_outlives_an_outage_of_the_key_and_not_for_ever(
     assert key.count == 2
 
 
-def test_a_child_that_was_forked_while_another_thread_asks_for_a_key_waits_for_nobody(
+def test_a_forked_child_does_not_wait_for_the_locks_of_its_parent(
     counted: Sealer,
 ) -> None:
     sealed = counted.seal(b"content", b"")
     with counted._sealing, counted._lock:
-        forks.begin_anew()  # as in a child, where no thread releases them
+        forks.begin_anew()  # as in a child, where no thread releases the locks
         assert counted.seal(b"", b"")
         assert counted.open(sealed, b"") == b"content"
 
@@ -223,7 +221,7 @@ def test_opened_data_keys_are_bounded(counted: Sealer, monkeypatch: pytest.Monke
 # Dead letters
 
 
-def test_a_dead_letter_is_stored_sealed_and_read_as_it_was() -> None:
+def test_a_dead_letter_is_stored_sealed_and_read_unchanged() -> None:
     store, clear = MemoryStore(), MemoryStore()
     rejected(store, OLD)
     rejected(clear)
@@ -238,7 +236,7 @@ def test_a_dead_letter_is_stored_sealed_and_read_as_it_was() -> None:
     assert consumed(store, OLD).admin.letter("none") is None
 
 
-def test_a_file_holds_no_word_of_a_sealed_letter_or_result(tmp_path: Path) -> None:
+def test_a_file_does_not_contain_the_text_of_a_sealed_dead_letter_or_result(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     rejected(SQLiteStore(path), OLD)
     with consumed(SQLiteStore(path), OLD, handler=lambda _: {"number": SECRET}) as consumer:
@@ -248,7 +246,7 @@ def test_a_file_holds_no_word_of_a_sealed_letter_or_result(tmp_path: Path) -> No
     assert SECRET.encode() not in found
 
 
-def test_letters_from_before_the_key_stay_readable_and_run_again() -> None:
+def test_dead_letters_from_before_the_key_stay_readable_and_run_again() -> None:
     store = MemoryStore()
     rejected(store)
     rejected(store, OLD, calls=[2])
@@ -258,7 +256,7 @@ def test_letters_from_before_the_key_stay_readable_and_run_again() -> None:
     assert list(store.letters()) == []
 
 
-def test_a_letter_that_fails_again_is_sealed_with_the_new_key() -> None:
+def test_a_dead_letter_that_fails_again_is_sealed_with_the_new_key() -> None:
     store = MemoryStore()
     rejected(store, OLD)
     consumer = consumed(store, NEW, OLD)
@@ -270,7 +268,7 @@ def test_a_letter_that_fails_again_is_sealed_with_the_new_key() -> None:
 
 
 @pytest.mark.parametrize("keys", [(), (NEW,)])
-def test_without_its_key_a_letter_is_listed_and_left_as_it_is(keys: Sequence[str]) -> None:
+def test_a_dead_letter_without_its_key_is_listed_and_stays_unchanged(keys: Sequence[str]) -> None:
     store = MemoryStore()
     rejected(store, OLD)
     (before,) = store.letters()
@@ -286,7 +284,7 @@ def test_without_its_key_a_letter_is_listed_and_left_as_it_is(keys: Sequence[str
     assert statuses(consumed(store, OLD, handler=ran.append).redrive()) == ["done"]
 
 
-def test_letters_that_somebody_swapped_or_changed_do_not_open() -> None:
+def test_swapped_or_changed_dead_letters_do_not_open() -> None:
     store = MemoryStore()
     rejected(store, OLD, calls=[1, 2])
     one, two = store.letters()
@@ -302,7 +300,7 @@ def test_letters_that_somebody_swapped_or_changed_do_not_open() -> None:
     assert list(store.letters()) == mixed
 
 
-def test_what_stands_beside_a_sealed_letter_is_not_believed() -> None:
+def test_the_unsealed_fields_of_a_sealed_dead_letter_are_ignored() -> None:
     store = MemoryStore()
     rejected(store, OLD)
     (kept,) = store.letters()
@@ -312,7 +310,7 @@ def test_what_stands_beside_a_sealed_letter_is_not_believed() -> None:
     assert (opened.status, opened.rule, opened.attempt) == ("dead", "call", 1)
 
 
-def test_an_event_that_only_looks_sealed_is_a_letter_like_any_other() -> None:
+def test_an_event_that_only_looks_sealed_becomes_an_ordinary_dead_letter() -> None:
     store = MemoryStore()
     looks = MARK + b"\x03key" + bytes(40)
     consumer = consumed(store, OLD)
@@ -324,7 +322,7 @@ def test_an_event_that_only_looks_sealed_is_a_letter_like_any_other() -> None:
     assert kept.reason == f"sealed with the key '{NAMES[OLD]}'"
 
 
-def test_without_a_data_key_an_event_comes_again_and_nothing_is_kept_in_clear(
+def test_without_a_data_key_an_event_is_not_acknowledged_and_no_dead_letter_is_stored(
     counted: Sealer, key: CountedKey
 ) -> None:
     key.away = True
@@ -340,7 +338,7 @@ def test_without_a_data_key_an_event_comes_again_and_nothing_is_kept_in_clear(
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_a_dead_letter_that_had_to_wait_for_its_key_tells_the_error(
+def test_a_dead_letter_that_waited_for_its_key_has_the_error_of_the_handler(
     counted: Sealer, key: CountedKey, attempts: int
 ) -> None:
     ran: list[int] = []
@@ -365,7 +363,7 @@ def test_a_dead_letter_that_had_to_wait_for_its_key_tells_the_error(
 # Results
 
 
-def test_a_result_is_stored_sealed_and_copies_get_it(store: Any) -> None:
+def test_a_result_is_stored_sealed_and_copies_get_the_result(store: Any) -> None:
     consumer = consumed(store, OLD, handler=lambda _: {"number": SECRET})
     (first,), (copy,) = consumer.process([call(1)]), consumer.process([call(1)])
     assert (copy.status, copy.result) == ("duplicate", first.result)
@@ -378,7 +376,7 @@ def test_a_result_is_stored_sealed_and_copies_get_it(store: Any) -> None:
     assert consumer.admin.show(bytes(16)) is None
 
 
-def test_a_result_that_is_kept_for_a_time_of_its_own_is_sealed_too(tmp_path: Path) -> None:
+def test_a_result_with_its_own_time_to_keep_is_sealed_too(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "store.db")
     consumer = consumed(store, OLD, handler=lambda _: SECRET, keep_result="1h")
     consumer.process([call(1)])
@@ -411,7 +409,7 @@ def test_a_result_in_the_handlers_own_transaction_is_sealed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("keys", [(), (NEW,)])
 @pytest.mark.parametrize("policy", ["retry", "run"])
-def test_a_copy_whose_result_cannot_be_opened_is_a_copy_and_says_so(
+def test_a_copy_whose_result_cannot_be_opened_is_a_duplicate_with_the_reason(
     keys: Sequence[str], policy: str
 ) -> None:
     store = MemoryStore()
@@ -447,7 +445,7 @@ def test_a_result_that_cannot_be_sealed_is_not_kept_and_its_event_is_done(
 # The wrapper
 
 
-def test_a_sealed_store_has_the_powers_of_its_store_and_no_others(tmp_path: Path) -> None:
+def test_a_sealed_store_implements_the_protocols_of_its_store_and_no_others(tmp_path: Path) -> None:
     wrapped = partial(SealedStore, sealer=Sealer([OLD]))
     memory, sqlite = wrapped(MemoryStore()), wrapped(SQLiteStore(tmp_path / "store.db"))
     assert isinstance(memory, StoreAdmin)
@@ -457,7 +455,7 @@ def test_a_sealed_store_has_the_powers_of_its_store_and_no_others(tmp_path: Path
     assert memory.embedded
 
 
-def test_a_consumer_without_keys_has_its_store_as_it_is() -> None:
+def test_a_consumer_without_sealing_keys_uses_its_store_unwrapped() -> None:
     store = MemoryStore()
     assert consumed(store).store is store
     sealed = consumed(store, OLD)
@@ -477,7 +475,7 @@ class Sink:
         self.letters = []
 
 
-def test_another_place_of_dead_letters_gets_them_sealed() -> None:
+def test_a_separate_sink_of_dead_letters_gets_sealed_dead_letters() -> None:
     sink = Sink()
     with Consumer(
         "memory:", rules=[ruled()], handler=reject, letters=sink, sealing_keys=[OLD]
@@ -493,7 +491,7 @@ def test_another_place_of_dead_letters_gets_them_sealed() -> None:
 
 @pytest.fixture
 def run(run: Run) -> Run:
-    """The command line over a store with one sealed letter, and one result."""
+    """The command line over a store with one sealed dead letter, and one result."""
     rejected(SQLiteStore("store.db"), OLD)
     consumed(SQLiteStore("store.db"), OLD, handler=lambda _: SECRET).process([call(2)])
     return run
@@ -506,7 +504,7 @@ def configured(*keys: str) -> None:
     )
 
 
-def test_letters_are_shown_exported_and_redriven_with_the_keys_of_the_file(run: Run) -> None:
+def test_dead_letters_are_shown_exported_and_redriven_with_the_keys_of_the_file(run: Run) -> None:
     configured(NEW, OLD)
     assert SECRET in run("letters", "list").out
     (shown,) = run("letters", "show", "--json").documents
@@ -516,7 +514,7 @@ def test_letters_are_shown_exported_and_redriven_with_the_keys_of_the_file(run: 
     assert run("letters", "list").out == "no dead letters\n"
 
 
-def test_without_the_key_letters_are_listed_and_not_opened(run: Run) -> None:
+def test_without_the_key_dead_letters_are_listed_and_not_opened(run: Run) -> None:
     configured(NEW)
     (listed,) = run("letters", "list", "--json").documents
     assert (listed["status"], listed["rule"]) == ("dead", "call")
@@ -546,8 +544,10 @@ def test_without_the_key_letters_are_listed_and_not_opened(run: Run) -> None:
         "export --type",
     ],
 )
-def test_who_asks_by_content_is_told_what_could_not_be_looked_into(run: Run, asked: str) -> None:
-    """Nobody may take the silence for an answer."""
+def test_a_search_by_content_reports_the_dead_letters_that_could_not_be_opened(
+    run: Run, asked: str
+) -> None:
+    """Without this report, an incomplete answer would look complete."""
     configured(NEW)
     found = run("letters", *asked.split(), "zzz")
     assert found.code == 1
@@ -557,7 +557,7 @@ def test_who_asks_by_content_is_told_what_could_not_be_looked_into(run: Run, ask
     assert "not opened" not in elsewhere.err
 
 
-def test_letters_are_sealed_again_with_the_key_in_use(run: Run) -> None:
+def test_reseal_seals_dead_letters_with_the_key_in_use(run: Run) -> None:
     rejected(SQLiteStore("store.db"), calls=[3])
     rejected(SQLiteStore("store.db"), NEW, calls=[4])
     rejected(SQLiteStore("store.db"), OTHER, calls=[5])
@@ -578,7 +578,7 @@ def test_letters_are_sealed_again_with_the_key_in_use(run: Run) -> None:
 
 
 def test_doctor_tries_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given here, so that nobody is asked for them.
+    # Set here, so that no other source of credentials is asked.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEVENTONCETESTS00")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
     monkeypatch.setattr("eventonce.privacy.keys.KMS_ATTEMPTS", 1)
@@ -609,7 +609,7 @@ def test_doctor_names_a_key_file_that_others_may_read(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TemporaryDirectory() as name:
-        # All may pass through the folder; those of pytest are its owner's alone.
+        # The folder is open to all users; the folders of pytest are open to their owner only.
         Path(name).chmod(0o755)
         key = Path(name, "old.key")
         key.write_text(OLD)
@@ -630,7 +630,7 @@ def test_doctor_names_a_key_file_that_others_may_read(
         assert f"ok       not {what}" in run("doctor").out
 
 
-def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> None:
+def test_a_wrong_key_is_reported_as_a_fault_of_the_file_without_its_text(run: Run) -> None:
     configured(OLD, "hunter2")
     checked = run("check")
     assert checked.code == 2
@@ -638,9 +638,9 @@ def test_a_wrong_key_is_a_fault_of_the_file_and_is_not_repeated(run: Run) -> Non
     assert "hunter2" not in checked.err
 
 
-def test_a_dead_letter_that_is_dropped_while_all_are_sealed_again_stays_away() -> None:
+def test_a_dead_letter_that_is_dropped_during_a_reseal_stays_dropped() -> None:
     class Emptied(MemoryStore):
-        """From which another program drops one at the moment that both have looked."""
+        """A store from which another program drops a dead letter in the middle of the reseal."""
 
         def put_letters(self, letters: Sequence[Letter]) -> None:
             super().put_letters(letters)

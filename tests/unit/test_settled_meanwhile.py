@@ -1,5 +1,5 @@
-"""Settlements by other threads while a batch is under way: nothing is called done that was refused,
-completed without its effect, or lost."""
+"""Settlements by other threads during a batch: no event is reported as done whose completion was
+refused, made without its effect, or lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def by_the_timer() -> bool:
 
 
 @pytest.fixture
-def quick_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_settlements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
 
 
-@pytest.mark.usefixtures("quick_waves")
-def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None:
+@pytest.mark.usefixtures("quick_settlements")
+def test_a_completion_by_the_timer_that_was_refused_is_not_reported_as_done() -> None:
     asked = threading.Event()
 
     def refuse(verb: str, settled: Sequence[Any]) -> list[str]:
@@ -57,9 +57,9 @@ def test_a_completion_that_was_refused_to_the_timer_is_not_called_done() -> None
     assert [outcome.retry_at for outcome in outcomes] == [6_000, None, 6_000]
 
 
-@pytest.mark.usefixtures("quick_waves")
+@pytest.mark.usefixtures("quick_settlements")
 @pytest.mark.parametrize("on_a_loop", [False, True])
-def test_what_the_timer_settles_is_settled_by_nobody_else(*, on_a_loop: bool) -> None:
+def test_a_run_that_the_timer_settles_is_settled_only_once(*, on_a_loop: bool) -> None:
     asked, actions = threading.Event(), list[str]()
 
     def take_time(verb: str, settled: Sequence[Any]) -> None:
@@ -84,7 +84,7 @@ def test_what_the_timer_settles_is_settled_by_nobody_else(*, on_a_loop: bool) ->
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
+def test_a_run_that_raised_is_not_completed_when_abandoned_at_that_moment(
     monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
 ) -> None:
     class Abandoned(Run):
@@ -107,7 +107,7 @@ def test_a_run_that_raised_is_not_completed_by_who_abandons_it_at_that_moment(
 
 
 class Transactions(MemoryStore):
-    """A transaction that the process does not live to commit."""
+    """A store whose process is killed before its transaction commits."""
 
     connection = None
 
@@ -130,10 +130,12 @@ class Transactions(MemoryStore):
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
-def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_it() -> None:
+def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_the_commit() -> (
+    None
+):
     store = Transactions()
     consumer = Consumer(store, rules=RULE, handler=lambda job: job.connection)
     store.ending = consumer.runtime.abandon
@@ -143,12 +145,12 @@ def test_a_run_abandoned_while_its_transaction_commits_is_not_completed_without_
     assert [one.status for one in again.process([call(1)])] == ["done"]
 
 
-@pytest.mark.usefixtures("quick_waves")
-def test_whoever_settles_first_each_effect_is_there_once(
+@pytest.mark.usefixtures("quick_settlements")
+def test_every_effect_happens_once_whichever_thread_settles_first(
     tmp_path: Path,
 ) -> None:
     """Threads take the same events over and over; handlers fail, are interrupted, and write into
-    the store's own database or not, while the timer settles whatever has returned."""
+    the store's own database or not, while the timer settles the finished runs."""
     chance, counting = random.Random(7), threading.Lock()
     effects, done = Counter[int](), Counter[int]()
     store = SQLiteStore(tmp_path / "a.db", wait=PATIENCE)

@@ -1,4 +1,4 @@
-"""Signatures are the ones that botocore makes."""
+"""Signatures of requests to AWS: the same as those of botocore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT = st.integers(0, 4_000_000_000)
     st.sampled_from([("eu-central-1", "dynamodb"), ("us-east-1", "sqs")]),
     AT,
 )
-def test_a_signature_is_botocores(
+def test_a_signature_is_the_same_as_that_of_botocore(
     headers: dict[str, str],
     host: str,
     body: bytes,

@@ -1,4 +1,4 @@
-"""`eventonce simulate`: the same seed gives the same traffic, and the truth beside it is true."""
+"""`eventonce simulate`: the same seed gives the same traffic, and the right file of the truth."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_the_same_seed_gives_the_same_lines() -> None:
     assert list(capture(few)) != list(capture(few._replace(seed=4)))
 
 
-def test_every_cause_is_there_and_has_an_original_before_it(lines: list[SimulatedLine]) -> None:
+def test_every_cause_occurs_and_every_copy_has_an_earlier_original(
+    lines: list[SimulatedLine],
+) -> None:
     assert {line.cause for line in lines} == {None, *get_args(Cause)} - {"unknown"}
     for number, line in enumerate(lines, start=1):
         assert (line.copy_of is None) == (line.cause is None)
@@ -46,7 +48,7 @@ def test_every_cause_is_there_and_has_an_original_before_it(lines: list[Simulate
             assert (first.fact, first.copy_of) == (line.fact, None)
 
 
-def test_a_line_tells_arrival_channel_and_receives_and_arrivals_rise(
+def test_a_line_has_arrival_channel_and_receive_count_and_the_arrivals_rise(
     lines: list[SimulatedLine],
 ) -> None:
     found = [json.loads(line.text) for line in lines]
@@ -81,7 +83,7 @@ def test_the_unknown_source_has_other_fields_under_another_seed() -> None:
     assert len({frozenset(paths(seed)) for seed in range(8)}) > 4
 
 
-def test_the_command_writes_capture_truth_and_what_was_expected(
+def test_the_command_writes_the_capture_the_truth_and_the_expected_events(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     files = {name: tmp_path / name for name in ("output", "truth", "expected")}
@@ -106,7 +108,7 @@ def test_the_command_writes_capture_truth_and_what_was_expected(
     assert 0.1 < len(lost) / len(expected) < 0.3
 
 
-def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
+def test_an_interrupted_simulation_keeps_the_files_of_the_earlier_simulation(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*given: Any) -> Iterator[Any]:
@@ -126,7 +128,7 @@ def test_an_interrupted_simulation_leaves_the_files_of_the_one_before(
 
 
 @pytest.mark.parametrize("option", ["-o", "--truth", "--expected"])
-def test_a_file_that_exists_is_not_overwritten_unasked(
+def test_an_existing_file_is_overwritten_only_with_force(
     option: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The file may be a capture of real traffic."""
@@ -146,7 +148,7 @@ def test_bare_lines_are_the_events_alone() -> None:
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_the_ending_of_the_capture_compresses_it(
+def test_the_ending_of_the_file_name_chooses_the_compression(
     ending: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     file = tmp_path / f"capture.jsonl.{ending}"
@@ -164,7 +166,7 @@ def test_a_wrong_rate_is_named(rate: str, capfdbinary: pytest.CaptureFixture[byt
     assert rate.partition("=")[0] in result.err
 
 
-def test_a_clock_that_is_off_changes_the_time_of_the_envelope_and_nothing_else() -> None:
+def test_clock_skew_changes_only_the_time_of_the_envelope() -> None:
     right = list(capture(Scenario(events=1_000, seed=9109, rates=NOTHING)))
     rates = msgspec.structs.replace(NOTHING, clock_skew=0.3)
     wrong = list(capture(Scenario(events=1_000, seed=9109, rates=rates)))

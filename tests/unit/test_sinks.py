@@ -1,4 +1,4 @@
-"""Sinks as the file names them and as Python uses them, apart from those that need a server."""
+"""Sinks from the configuration file and from Python, without the sinks that need a server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refusal(sink: Sink) -> str:
         ("file:events.jsonl", JSONLines),
     ],
 )
-def test_the_scheme_says_which_sink_it_is(to: str, kind: type) -> None:
+def test_the_scheme_of_a_uri_chooses_the_sink(to: str, kind: type) -> None:
     assert isinstance(open_sink(Sink(to)), kind)
 
 
@@ -92,7 +92,9 @@ def test_the_scheme_says_which_sink_it_is(to: str, kind: type) -> None:
         (Sink("os:getpid", timeout=3), "a function takes no 'timeout'"),
     ],
 )
-def test_a_wrong_table_is_named_with_what_is_accepted(sink: Sink, why: str) -> None:
+def test_the_error_for_a_wrong_sink_names_its_match_and_the_accepted_forms(
+    sink: Sink, why: str
+) -> None:
     said = refusal(msgspec.structs.replace(sink, match="order.*"))
     assert why in said
     assert "for 'order.*'" in said
@@ -101,7 +103,7 @@ def test_a_wrong_table_is_named_with_what_is_accepted(sink: Sink, why: str) -> N
     assert ".." not in said.replace("a..b", "").replace("body..id", "")
 
 
-def test_a_module_that_cannot_be_loaded_is_named_with_what_it_raised(
+def test_the_error_for_a_module_that_cannot_be_loaded_has_the_error_of_the_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -119,7 +121,7 @@ def test_a_module_that_cannot_be_loaded_is_named_with_what_it_raised(
         ("to = 1", "my.toml:4: sink.to: expected a string, not a whole number"),
     ],
 )
-def test_a_table_with_a_wrong_field_is_told_so_with_its_line(
+def test_the_error_for_a_wrong_field_of_a_sink_names_its_line(
     tmp_path: Path, table: str, why: str
 ) -> None:
     (tmp_path / "my.toml").write_text(f'[[sink]]\nto = "os:getpid"\n[[sink]]\n{table}\n')
@@ -158,13 +160,13 @@ def test_events_are_routed_by_type_to_the_first_sink_that_matches(
     with load().consumer() as consumer:
         outcomes = consumer.process(events)
     assert [outcome.status for outcome in outcomes] == ["done", "done", "ignored"]
-    # Side by side: one of them is awaited on a loop.
+    # In any order: one of the handlers runs on a loop.
     seen = sorted(sys.modules.pop("routed").seen)
     assert seen == [("plain", "order.paid"), ("waiting", "call.end")]
     assert not Path("never.jsonl").exists()
 
 
-def test_looking_at_sinks_loads_nothing_that_only_some_of_them_need() -> None:
+def test_the_import_of_sinks_loads_no_library_that_only_some_sinks_need() -> None:
     code = (
         "import sys, eventonce.sinks\n"
         "print(*sorted({'urllib3', 'botocore', 'sqlite3', 'asyncio'} & sys.modules.keys()))"
@@ -201,7 +203,7 @@ def test_retry_after_is_seconds_or_a_date_by_the_servers_own_clock(
     )
 
 
-def test_a_bus_gets_what_the_envelope_said() -> None:
+def test_the_entry_for_a_bus_has_the_fields_of_the_envelope() -> None:
     envelope = {
         "id": "1",
         "detail-type": "order.paid",
@@ -229,32 +231,34 @@ def test_a_bus_gets_what_the_envelope_said() -> None:
         ("mine", "mine"),
     ],
 )
-def test_a_source_that_the_bus_would_refuse_is_put_under_another(source: str, put: str) -> None:
+def test_a_source_that_the_bus_would_refuse_is_replaced(source: str, put: str) -> None:
     event = read(msgspec.json.encode({"detail-type": "t", "source": source, "detail": {}}))
     assert EventBus("events://orders").entry(event)["Source"] == put
     assert EventBus("events://orders", source="ours").entry(event)["Source"] == "ours"
 
 
 @pytest.mark.parametrize("time", ["-9007199254740000", "9007199254740000", "soon", ""])
-def test_a_time_that_is_in_no_calendar_is_not_put(time: str) -> None:
+def test_an_invalid_time_is_left_out_of_the_entry_for_a_bus(time: str) -> None:
     envelope = {"detail-type": "t", "time": time, "detail": {}}
     assert "Time" not in EventBus("events://orders").entry(read(msgspec.json.encode(envelope)))
 
 
 @pytest.mark.parametrize("to", ["sqs://orders", "events://orders"])
-def test_a_sink_without_its_extra_is_not_opened(to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_without_its_extra_is_refused_with_the_command_to_install(
+    to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     said = refusal(Sink(to))
     assert 'needs: pip install "eventonce[sqs]", or in a clone: pip install -e ".[sqs]"' in said
 
 
-def test_a_bus_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bus_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(ConfigError, match=r'needs: pip install "eventonce\[sqs\]"'):
         EventBus("events://orders")(job(call(1)))
 
 
-def test_a_bus_without_a_region_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bus_without_a_region_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -262,7 +266,7 @@ def test_a_bus_without_a_region_asks_for_one(monkeypatch: pytest.MonkeyPatch) ->
         EventBus("events://orders")(job(call(1)))
 
 
-def test_an_event_that_no_bus_can_hold_is_rejected_unsent() -> None:
+def test_an_event_that_is_too_large_for_a_bus_is_rejected_without_a_request() -> None:
     with pytest.raises(Reject, match="at most 1048576"):
         EventBus("events://orders", client=object())(job(call(1, filler="x" * (1 << 20))))
 
@@ -277,7 +281,7 @@ def test_an_event_that_no_bus_can_hold_is_rejected_unsent() -> None:
         ({"a": "x"}, "", "6b" * 16),
     ],
 )
-def test_a_group_is_the_path_s_value_or_else_the_key(
+def test_a_group_is_the_value_of_the_path_or_the_key(
     detail: dict[str, Any], group: str, sent: str
 ) -> None:
     sink = SQSQueue("sqs://orders.fifo", group=group)
@@ -298,7 +302,7 @@ class Refusing:
         )
 
 
-def test_a_message_that_is_too_large_with_its_trace_is_sent_without_it() -> None:
+def test_a_message_that_is_too_large_with_its_trace_is_sent_without_the_trace() -> None:
     sent: list[dict[str, Any]] = []
 
     class Client:
@@ -324,7 +328,7 @@ def test_a_message_that_the_service_never_takes_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("value", ["zwei Wörter", "x" * 129])
-def test_a_value_that_no_group_can_be_called_is_hashed(value: str) -> None:
+def test_a_value_that_cannot_be_the_name_of_a_group_is_hashed(value: str) -> None:
     sink = SQSQueue("sqs://orders.fifo", group="detail.a")
     group = sink._group_of(job(msgspec.json.encode({"detail-type": "t", "detail": {"a": value}})))
     assert len(bytes.fromhex(group)) == 16

@@ -1,4 +1,4 @@
-"""The sinks that keep events at hand: the JSON Lines file, and the table of a SQLite store."""
+"""The sinks that store events locally: the JSON Lines file, and the table of a SQLite store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers import call
 from tests.unit.test_sinks import CALL, job
 
 
-def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:
+def test_a_file_gets_one_whole_line_for_each_event(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     spread = b'{"id": "1",\r\n "detail-type": "call", "detail": {"call": 1}}'
     with Consumer("memory:", rules=CALL, handler=JSONLines(path)) as consumer:
@@ -32,12 +32,12 @@ def test_a_file_gets_a_whole_line_an_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
-def test_a_file_is_named_in_any_way(tmp_path: Path, prefix: str) -> None:
+def test_a_file_can_be_named_by_a_path_or_by_a_uri(tmp_path: Path, prefix: str) -> None:
     JSONLines(f"{prefix}{tmp_path}/events.jsonl")(job(call(1)))
     assert (tmp_path / "events.jsonl").read_bytes() == call(1) + b"\n"
 
 
-def test_a_torn_line_is_not_glued_to_the_next(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_not_joined_to_the_next_line(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(call(1) + b'\n{"id": "id-2", "det')
     sink = JSONLines(path)
@@ -52,8 +52,8 @@ def test_a_torn_line_is_not_glued_to_the_next(tmp_path: Path) -> None:
     ]
 
 
-def test_a_disk_that_takes_a_part_of_a_line_keeps_none_of_it(tmp_path: Path) -> None:
-    """A file that may not grow beyond some bytes takes what fits, as a full disk does."""
+def test_a_partly_written_line_is_removed_when_the_disk_is_full(tmp_path: Path) -> None:
+    """A limit on the size of the file cuts the write short, as a full disk does."""
     path = tmp_path / "events.jsonl"
     sink = JSONLines(path)
     sink(job(call(1)))
@@ -75,7 +75,7 @@ def test_a_disk_that_takes_a_part_of_a_line_keeps_none_of_it(tmp_path: Path) -> 
     assert path.read_bytes() == call(1) + b"\n" + call(3) + b"\n"
 
 
-def test_the_disk_has_the_line_before_the_event_is_done(
+def test_a_line_is_synced_to_the_disk_before_the_sink_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events.jsonl"
@@ -117,7 +117,7 @@ def append_many(path: str | Path, first: int) -> None:
         sink(job(call(number, filler="x" * 20_000)))
 
 
-def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     sink = JSONLines(path)
     sink(job(call(1)))
@@ -139,7 +139,7 @@ def through_table(tmp_path: Path, *events: bytes, **more: Any) -> list[Any]:
         return consumer.process(events)
 
 
-def test_a_table_gets_a_row_an_event(tmp_path: Path, database: sqlite3.Connection) -> None:
+def test_a_table_gets_one_row_for_each_event(tmp_path: Path, database: sqlite3.Connection) -> None:
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
     outcomes = through_table(tmp_path, call(1), call(2), call(1))
     assert [outcome.status for outcome in outcomes] == ["done", "done", "duplicate"]
@@ -149,7 +149,7 @@ def test_a_table_gets_a_row_an_event(tmp_path: Path, database: sqlite3.Connectio
 
 
 def test_a_table_takes_an_event_once_for_ever(tmp_path: Path, database: sqlite3.Connection) -> None:
-    """Even when the store has forgotten it."""
+    """Even when the store has forgotten the event."""
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
     (first,) = through_table(tmp_path, call(1))
     with Consumer(f"sqlite:///{tmp_path}/store.db", rules=CALL) as consumer:
@@ -166,7 +166,7 @@ def test_a_table_takes_an_event_once_for_ever(tmp_path: Path, database: sqlite3.
         ("CREATE TABLE events (effect_id, key, type, event)", "ON CONFLICT"),
     ],
 )
-def test_a_table_that_is_not_there_or_not_as_needed_is_not_made(
+def test_a_missing_or_unsuitable_table_is_not_created_and_fails_the_event(
     tmp_path: Path, database: sqlite3.Connection, table: str, why: str
 ) -> None:
     database.execute(table)
@@ -176,7 +176,7 @@ def test_a_table_that_is_not_there_or_not_as_needed_is_not_made(
         assert word in outcome.reason
 
 
-def test_an_event_that_the_table_does_not_take_becomes_a_letter(
+def test_an_event_that_the_table_does_not_take_becomes_a_dead_letter(
     tmp_path: Path, database: sqlite3.Connection
 ) -> None:
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type UNIQUE, event)")
@@ -185,10 +185,10 @@ def test_an_event_that_the_table_does_not_take_becomes_a_letter(
     assert "refuses this event" in second.reason
 
 
-def test_a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store(
+def test_a_table_takes_the_unguarded_events_of_a_shadow_rule(
     tmp_path: Path, database: sqlite3.Connection
 ) -> None:
-    """Were a copy refused for want of a transaction, it would come again for ever."""
+    """A copy that is refused for lack of a transaction would be delivered again for ever."""
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
     agent = Rule(
         name="a", match="agent", subject=["detail.a"], order="detail.v", state="id", shadow=True
@@ -204,7 +204,7 @@ def test_a_table_takes_what_a_shadow_rule_runs_in_spite_of_the_store(
     assert database.execute("SELECT count(*) FROM events").fetchone() == (2,)
 
 
-def test_what_a_handler_wrote_unguarded_is_undone_if_it_fails(
+def test_the_writes_of_an_unguarded_handler_are_rolled_back_if_the_handler_fails(
     tmp_path: Path, database: sqlite3.Connection
 ) -> None:
     database.execute("CREATE TABLE events (effect_id text PRIMARY KEY, key, type, event)")
@@ -223,7 +223,7 @@ def test_what_a_handler_wrote_unguarded_is_undone_if_it_fails(
     assert database.execute("SELECT count(*) FROM events").fetchone() == (0,)
 
 
-def test_a_table_wants_a_store_with_transactions() -> None:
+def test_a_table_needs_a_store_with_transactions() -> None:
     with Consumer("memory:", rules=CALL, handler=Table("events")) as consumer:
         (outcome,) = consumer.process([call(1)])
     assert outcome.status == "failed"

@@ -1,4 +1,4 @@
-"""Slots: threads are woken and ended as they are needed, and whatever waits is done once."""
+"""Slots: threads wake and end as they are needed, and every waiting item is run once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 2
 
 
 class Work:
-    """Notes what was done; of the slow ones so many must be at work at once."""
+    """The finished items; an item with a name of `slow` waits until `together` run at once."""
 
     def __init__(self, together: int = MOST) -> None:
         self.done: list[str] = []
@@ -43,7 +43,7 @@ def slots(work: Work) -> Iterator[Slots[str]]:
     yield made
     with ThreadPoolExecutor() as pool:
         pool.submit(made.close).result(PATIENCE)
-        # To close it twice is to close it.
+        # A second close does nothing.
         pool.submit(made.close).result(PATIENCE)
     assert made._threads == set()
 
@@ -56,7 +56,9 @@ def test_threads_that_wait_are_woken_however_often(slots: Slots[str], work: Work
     assert len(slots._threads) <= MOST + CALL_THREADS
 
 
-def test_who_looks_on_sleeps_where_all_is_done_and_is_woken(slots: Slots[str], work: Work) -> None:
+def test_the_watcher_sleeps_when_all_items_are_done_and_wakes_for_a_later_call(
+    slots: Slots[str], work: Work
+) -> None:
     rings = threading.Event()
     for number in range(2):
         slots.put([f"slow {number} {at}" for at in range(MOST)])
@@ -66,7 +68,7 @@ def test_who_looks_on_sleeps_where_all_is_done_and_is_woken(slots: Slots[str], w
     assert len(work.done) == 2 * MOST
 
 
-def test_threads_for_what_handlers_wait_for_end_when_they_are_not_needed() -> None:
+def test_threads_for_nested_items_end_when_they_are_not_needed() -> None:
     many = MOST + CALL_THREADS + 3
     work = Work(together=many)
     slots = Slots[str](MOST, work)
@@ -96,11 +98,11 @@ def test_a_call_beside_a_slow_handler_does_not_wait_for_the_watcher(
         slots.close()
 
 
-def test_what_another_thread_was_first_to_take_is_not_run_twice(
+def test_an_item_that_another_thread_took_first_is_not_run_twice(
     slots: Slots[str], work: Work
 ) -> None:
     class Raced(deque[str]):
-        """Another thread takes what was seen, and brings it back."""
+        """A queue from which another thread takes an item, and puts the item back."""
 
         times = 0
 
@@ -116,7 +118,7 @@ def test_what_another_thread_was_first_to_take_is_not_run_twice(
     assert sorted(work.done) == ["a", "b", "c"]
 
 
-def test_calls_that_are_forgotten_leave_the_others_in_their_order(slots: Slots[str]) -> None:
+def test_forgotten_calls_leave_the_other_calls_in_their_order(slots: Slots[str]) -> None:
     later = [slots.call_later(hours * 3600, threading.Event().set) for hours in (1, 5, 4, 6, 7, 2)]
     try:
         for at in (0, 3, 4, 5):
@@ -127,14 +129,14 @@ def test_calls_that_are_forgotten_leave_the_others_in_their_order(slots: Slots[s
             slots.forget(one)
 
 
-def test_what_is_due_later_is_done_before_the_end(slots: Slots[str]) -> None:
+def test_a_call_that_is_due_later_is_made_before_the_slots_close(slots: Slots[str]) -> None:
     rings = threading.Event()
     slots.call_later(0.1, rings.set)
     slots.close()
     assert rings.is_set()
 
 
-def test_a_forgotten_call_that_is_due_never_does_not_hold_up_the_end() -> None:
+def test_a_forgotten_call_that_is_never_due_does_not_delay_the_close() -> None:
     slots: Slots[str] = Slots(1, lambda _: None)
     made = threading.Event()
     never = slots.call_later(inf, made.clear)
@@ -159,10 +161,10 @@ def test_a_handler_may_close_the_slots_it_runs_in() -> None:
     assert closed.wait(PATIENCE)
 
 
-def test_calls_that_are_forgotten_are_taken_out_by_the_many(
+def test_many_forgotten_calls_are_removed_together(
     slots: Slots[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To put the rest in order for each of them costs the square."""
+    """A heap that is built again for each forgotten call would cost quadratic time."""
     many, ordered = 1_000, list[int]()
     heapify = heapq.heapify
 
@@ -175,18 +177,18 @@ def test_calls_that_are_forgotten_are_taken_out_by_the_many(
     calls = [slots.call_later(2 * PATIENCE + at, rings.set) for at in range(many)]
     for later in calls:
         slots.forget(later)
-        # To forget it twice is to forget it.
+        # A second forget does nothing.
         slots.forget(later)
     assert slots._later == []
     assert sum(ordered) <= many
     soon = slots.call_later(0.01, rings.set)
     assert rings.wait(PATIENCE)
-    # It was made, and counts for none that waits.
+    # The call was made: it does not count as a forgotten call that still waits.
     slots.forget(soon)
     assert slots._forgotten == 0
 
 
-def test_a_call_that_is_forgotten_among_others_is_not_made(slots: Slots[str]) -> None:
+def test_a_forgotten_call_among_others_is_not_made(slots: Slots[str]) -> None:
     made: list[int] = []
     calls = [slots.call_later(0.05, lambda at=at: made.append(at)) for at in range(5)]  # type: ignore[misc]
     slots.forget(calls[1])

@@ -103,7 +103,7 @@ URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
         (URL, URL.replace("123456789012", "210987654321"), False),
     ],
 )
-def test_two_uris_are_one_queue_unless_they_say_otherwise(
+def test_two_uris_name_one_queue_unless_a_part_of_them_differs(
     one: str, other: str, expected: bool
 ) -> None:
     assert same(parse(one), parse(other)) is expected
@@ -111,7 +111,7 @@ def test_two_uris_are_one_queue_unless_they_say_otherwise(
 
 
 class Answering:
-    """A client that answers what a test tells it: faults an emulator does not have."""
+    """A client with the answers of a test, for faults that an emulator does not have."""
 
     def __init__(self, answer: Any) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def _queue(answer: Any) -> tuple[Queue, Answering]:
     return Queue.from_uri("https://sqs.eu-west-1.amazonaws.com/1/orders", client), client
 
 
-def test_a_queue_that_is_not_there_is_a_mistake_to_who_does_not_wait_for_it() -> None:
+def test_a_missing_queue_is_a_configuration_error_unless_the_queue_is_awaited() -> None:
     client = Answering(_refusal("QueueDoesNotExist"))
     for awaited, error, said in (
         (True, SourceUnavailable, "work begins as soon as it exists"),
@@ -168,7 +168,7 @@ def _refusal(code: str, status: int = 400) -> Exception:
         (ConnectionError("http://me:hidden@proxy"), SourceUnavailable, "not reached"),
     ],
 )
-def test_a_fault_says_which_queue_what_happened_and_whether_to_try_again(
+def test_an_error_names_the_queue_and_the_cause_and_its_class_tells_whether_to_retry(
     fault: Exception, ours: type[Exception], said: str
 ) -> None:
     queue, _ = _queue(fault)
@@ -180,7 +180,7 @@ def test_a_fault_says_which_queue_what_happened_and_whether_to_try_again(
     assert "hidden" not in str(raised.value)
 
 
-def test_missing_credentials_are_a_matter_of_configuration() -> None:
+def test_missing_credentials_are_a_configuration_error() -> None:
     from botocore.exceptions import NoCredentialsError
 
     queue, _ = _queue(NoCredentialsError())
@@ -188,7 +188,7 @@ def test_missing_credentials_are_a_matter_of_configuration() -> None:
         queue.receive()
 
 
-def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_the_refused_ones_told() -> None:
+def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_refused_receipts_returned() -> None:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         *others, last = asked["Entries"]
         failed = {"Id": last["Id"], "SenderFault": True, "Code": "InvalidId"}
@@ -199,11 +199,11 @@ def test_receipts_are_deleted_and_delayed_ten_at_a_time_and_the_refused_ones_tol
     assert queue.delete(receipts) == ["receipt 9", "receipt 11"]
     assert queue.delay([(receipt, 90_000.7) for receipt in receipts[:3]]) == ["receipt 2"]
     assert [len(asked["Entries"]) for asked in client.asked] == [10, 2, 3]
-    # Twelve hours is all that SQS knows.
+    # Twelve hours are the longest time that SQS accepts.
     assert client.asked[2]["Entries"][0]["VisibilityTimeout"] == 43_200
 
 
-def test_entries_are_sent_as_many_together_as_one_request_may_carry() -> None:
+def test_one_request_carries_as_many_entries_as_sqs_allows() -> None:
     queue, client = _queue(_taken)
     assert not queue.send([Entry("x")] * 23 + [Entry("ü" * 200_000)] * 4)
     assert [len(asked["Entries"]) for asked in client.asked] == [10, 10, 5, 2]
@@ -229,7 +229,7 @@ def test_an_entry_larger_than_sqs_takes_is_refused_and_the_others_are_sent() -> 
     assert sent == ["a", "b"]
 
 
-def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> None:
+def test_an_entry_that_fails_a_request_is_found_by_sending_the_entries_one_by_one() -> None:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         if any(entry["MessageBody"] == "bad" for entry in asked["Entries"]):
             raise _refusal("InvalidMessageContents")
@@ -241,7 +241,7 @@ def test_what_spoils_a_request_is_found_by_sending_its_entries_one_by_one() -> N
     assert len(client.asked) == 4
 
 
-def test_a_message_says_its_group_its_deduplication_and_its_attributes() -> None:
+def test_a_message_has_its_group_its_deduplication_id_and_its_attributes() -> None:
     queue, client = _queue({})
     queue.send([Entry("a", {"why": "so", "empty": ""}, "g", "d")])
     assert client.asked[0]["Entries"] == [
@@ -255,13 +255,13 @@ def test_a_message_says_its_group_its_deduplication_and_its_attributes() -> None
     ]
 
 
-def test_a_queue_needs_its_extra_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(ConfigError, match=r'pip install "eventonce\[sqs\]"'):
         Queue.from_uri("sqs://orders").receive()
 
 
-def test_a_client_that_found_no_credentials_is_made_anew_until_it_does(
+def test_a_client_without_credentials_is_replaced_until_credentials_are_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sessions, "CLIENT_AGE", 0.0)

@@ -1,4 +1,4 @@
-"""SQS without AWS' driver: where its requests go and who signs them is still botocore's to say."""
+"""SQS without the driver of AWS: botocore still chooses the address and the credentials."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ sqs =
 
 
 class Sent(Exception):
-    """A request of botocore, which goes no further."""
+    """A request of botocore that is stopped before it is sent."""
 
 
 def asked_by_botocore(access: Access) -> tuple[str, str]:
@@ -120,7 +120,7 @@ KEEPALIVE = "[default]\ntcp_keepalive = true\n"
         ({"AWS_CONFIG_FILE": KEEPALIVE}, None, False),
     ],
 )
-def test_a_request_that_needs_more_is_sent_by_botocore(
+def test_a_request_that_needs_a_proxy_a_path_or_keepalive_is_sent_by_botocore(
     said: dict[str, str],
     endpoint: str | None,
     ours: bool,
@@ -134,7 +134,7 @@ def test_a_request_that_needs_more_is_sent_by_botocore(
     assert isinstance(made(Access(endpoint=endpoint)), ServiceClient) is ours
 
 
-def test_a_system_that_cannot_tell_a_closed_connection_is_botocores(
+def test_botocore_is_used_on_a_system_that_cannot_detect_a_closed_connection(
     monkeypatch: pytest.MonkeyPatch, environment: Any
 ) -> None:
     environment(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="true")
@@ -142,7 +142,7 @@ def test_a_system_that_cannot_tell_a_closed_connection_is_botocores(
     assert not isinstance(made(Access()), ServiceClient)
 
 
-def test_without_credentials_botocore_says_so(environment: Any) -> None:
+def test_without_credentials_the_error_is_that_of_botocore(environment: Any) -> None:
     environment(AWS_REGION=REGION, AWS_EC2_METADATA_DISABLED="true")
     client = made(Access())
     assert not isinstance(client, ServiceClient)
@@ -153,7 +153,7 @@ def test_without_credentials_botocore_says_so(environment: Any) -> None:
 def test_credentials_that_botocore_renews_sign_the_next_request(
     environment: Any, tmp_path: Path
 ) -> None:
-    """A process gives them, each time for five minutes: botocore renews them before every use."""
+    """A process gives credentials for five minutes: botocore renews them before every use."""
     until = (datetime.now(UTC) + timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
     calls, script = tmp_path / "calls", tmp_path / "credentials.sh"
     script.write_text(
@@ -183,7 +183,7 @@ ASSUMED = """<{0}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{0}
 
 
 class Assumes(Handler):
-    """STS, which lets everybody assume every role."""
+    """An STS server that lets every caller assume every role."""
 
     def reply(self) -> None:
         asked = parse_qs(self.body().decode())["Action"][0]
@@ -198,7 +198,7 @@ class Assumes(Handler):
     ],
     ids=["by a profile", "by a web identity"],
 )
-def test_a_role_that_is_assumed_signs_the_requests(
+def test_the_credentials_of_an_assumed_role_sign_the_requests(
     environment: Any, tmp_path: Path, role: str
 ) -> None:
     (tmp_path / "token").write_text("of a service account")
@@ -232,7 +232,7 @@ def test_the_certificates_of_the_settings_are_trusted(environment: Any, tmp_path
         client.close()
 
 
-def test_an_error_has_the_code_that_it_had_before_sqs_spoke_json() -> None:
+def test_an_error_has_the_code_of_the_query_protocol_if_sqs_sends_that_code() -> None:
     with serving() as service:
         client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         service.answers += [
@@ -254,7 +254,7 @@ BODIES = [b"<html>", b"[]", b"7", b"null", b"[" * 100_000, b"\xff", b"the servic
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:9]))
-def test_an_answer_that_is_none_of_sqs_is_no_empty_queue(body: bytes) -> None:
+def test_an_answer_that_is_not_from_sqs_does_not_count_as_an_empty_queue(body: bytes) -> None:
     with serving() as service:
         queue = Queue.from_uri(f"{service.url}/111122223333/calls?region={REGION}")
         assert isinstance(queue.client, ServiceClient)
@@ -266,7 +266,9 @@ def test_an_answer_that_is_none_of_sqs_is_no_empty_queue(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8"])
-def test_a_text_that_botocore_gives_as_an_empty_answer_is_no_empty_queue(kind: str) -> None:
+def test_a_text_that_botocore_reads_as_an_empty_answer_does_not_count_as_an_empty_queue(
+    kind: str,
+) -> None:
     with serving() as service:
         access = Access(endpoint=service.url, region=REGION)
         client = connect("sqs", access, read_timeout=PATIENCE, attempts=1)
@@ -288,13 +290,13 @@ print("http.client" in sys.modules, "botocore" in sys.modules)
 """
 
 
-def test_a_function_loads_no_driver_and_a_uri_no_client() -> None:
+def test_a_queue_loads_no_botocore_and_its_uri_loads_no_http_client() -> None:
     command, environment = [sys.executable, "-c", LOADED], {**KEYS, "HOME": "/nowhere"}
     done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True", "False"]
 
 
-def test_half_of_a_character_is_received_as_it_is() -> None:
+def test_a_lone_surrogate_is_received_unchanged() -> None:
     with serving() as service:
         client = connect_sqs(Access(endpoint=service.url), read_timeout=PATIENCE, attempts=1)
         service.answers.append(say(200, rb'{"Messages":[{"Body":"half: \ud83d"}]}'))

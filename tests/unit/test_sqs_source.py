@@ -12,7 +12,7 @@ from eventonce.sources import SQSSource
 
 
 class Queued:
-    """A client that notes what is asked of it: no twelve hours pass in a test."""
+    """A client that logs its calls, because a test cannot wait for twelve hours."""
 
     def __init__(self, *messages: dict[str, Any]) -> None:
         self.messages = list(messages)
@@ -36,7 +36,7 @@ def _message(**attributes: str) -> dict[str, Any]:
     return {"Body": "{}", "ReceiptHandle": "r", "MessageId": "m", "Attributes": attributes}
 
 
-def test_the_first_request_does_not_wait_and_the_others_do() -> None:
+def test_only_the_first_request_does_not_wait_for_messages() -> None:
     client = Queued()
     source = _source(client)
     source.receive(3)
@@ -46,7 +46,7 @@ def test_the_first_request_does_not_wait_and_the_others_do() -> None:
     assert client.asked[0]["VisibilityTimeout"] == 60
 
 
-def test_a_group_counts_on_a_fifo_queue_alone() -> None:
+def test_the_group_of_a_message_is_used_only_on_a_fifo_queue() -> None:
     client = Queued(_message(MessageGroupId="tenant", ApproximateReceiveCount="4"))
     (plain,) = _source(client).receive(1)
     (ordered,) = _source(client, "orders.fifo").receive(1)
@@ -71,6 +71,6 @@ def test_a_message_is_held_no_longer_than_twelve_hours_in_all(
 
 
 @pytest.mark.parametrize("visibility", [0, 1, 43_201])
-def test_a_visibility_that_sqs_does_not_know_is_refused(visibility: float) -> None:
+def test_a_visibility_that_sqs_does_not_allow_is_refused(visibility: float) -> None:
     with pytest.raises(ConfigError, match="visibility"):
         SQSSource(Queue.from_uri("sqs://orders"), visibility=visibility)

@@ -1,4 +1,4 @@
-"""The stages of many batches: nobody waits for what cannot come, and each is told once."""
+"""The stages of many batches: no batch waits for ever, and each is returned once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 
 
 class Ended:
-    """Batches of a consumer, and those of them that have ended."""
+    """Batches of a consumer, and a queue of the finished batches."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -63,7 +63,7 @@ def staged(consumer: Consumer, threads: int = 1) -> Iterator[Stages]:
 
 
 def test_handlers_that_hold_all_threads_may_wait_for_other_events() -> None:
-    """Each handler for the next one, more of them than there are threads."""
+    """Each handler waits for the next event, with more handlers than threads."""
 
     def run(number: int) -> None:
         asyncio.run(consumer.process_async([call(number)]))
@@ -84,7 +84,7 @@ def test_handlers_that_hold_all_threads_may_wait_for_other_events() -> None:
     assert results == [*["waited"] * 6, "the last"]
 
 
-def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs() -> None:
+def test_cancelled_stages_release_events_that_have_not_begun_while_a_handler_runs() -> None:
     begun, go, ran = threading.Event(), threading.Event(), list[str]()
 
     def handler(job: Job) -> None:
@@ -97,7 +97,7 @@ def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs()
         stages.submit([ended.batch(0)])
         assert begun.wait(PATIENCE)
         assert stages.busy == 1
-        # A copy of the one that runs, with one that waits for a thread.
+        # A copy of the running event, together with an event that waits for a thread.
         stages.submit([ended.batch(0, 1), ended.batch(2)])
         until(lambda: len(stages._slots._waiting) == 2)
         stages.cancel()
@@ -113,7 +113,7 @@ def test_a_cancelled_stage_frees_what_has_not_begun_while_another_handler_runs()
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_batch_that_waits_for_two_runs_goes_on_once(*, together: bool) -> None:
+def test_a_batch_that_waits_for_two_runs_continues_once(*, together: bool) -> None:
     begun, go = threading.Semaphore(0), [threading.Event(), threading.Event()]
 
     def handler(job: Job) -> None:
@@ -142,21 +142,21 @@ def test_a_batch_that_waits_for_two_runs_goes_on_once(*, together: bool) -> None
     assert ended.none_left()
 
 
-def test_one_who_cannot_be_told_keeps_nobody_else_from_it() -> None:
+def test_an_error_in_the_callback_of_one_batch_does_not_prevent_another_callback() -> None:
     began = time.monotonic()
     with (
         Consumer("memory:", rules=RULE, handler=lambda _: time.sleep(0.001)) as consumer,
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        deaf, other = ended.batch(0), ended.batch(1)
-        deaf.ended = lambda _: 1 / 0  # type: ignore[assignment]
-        stages.submit([deaf, other])
+        broken, other = ended.batch(0), ended.batch(1)
+        broken.ended = lambda _: 1 / 0  # type: ignore[assignment]
+        stages.submit([broken, other])
         assert ended.next() is other
         assert 0 < other.running.runs[0].took < time.monotonic() - began
 
 
-def test_a_store_that_fails_again_while_it_is_cleaned_up_is_told() -> None:
+def test_the_error_of_a_store_that_fails_again_during_the_cleanup_is_raised() -> None:
     def look(verb: str, _: Sequence[Any]) -> None:
         if verb == "settle":
             raise ZeroDivisionError
@@ -172,7 +172,7 @@ def test_a_store_that_fails_again_while_it_is_cleaned_up_is_told() -> None:
             ended.next().result()
 
 
-def test_a_store_that_is_away_is_asked_once_for_all() -> None:
+def test_an_unavailable_store_is_called_once_for_all_waiting_batches() -> None:
     asked, submitted = list[int](), threading.Event()
 
     def look(_: str, some: Sequence[Any]) -> None:
@@ -189,11 +189,13 @@ def test_a_store_that_is_away_is_asked_once_for_all() -> None:
         stages.submit([ended.batch(number) for number in range(5)])
         submitted.set()
         assert [statuses(ended.next().result()) for _ in range(5)] == [["failed"]] * 5
-    # Some may have been asked for before the others had come.
+    # The first call may have begun before all batches had arrived.
     assert asked in ([5], [asked[0], 5 - asked[0]])
 
 
-def test_a_call_claims_no_more_than_stores_take_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_claims_no_more_events_than_the_limit_of_items(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("eventonce.runtime.stages.MOST_ITEMS", 2)
     claimed: list[int] = []
 
@@ -225,7 +227,7 @@ def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:
         assert not starter._handlers
 
 
-def test_a_round_may_end_before_the_thread_that_began_it_goes_on() -> None:
+def test_a_round_may_end_before_the_thread_that_began_the_round_continues() -> None:
     """The last start of an async handler can end its round, and another thread begin the next."""
     rounds: list[str] = []
     went_on = threading.Event()
@@ -272,7 +274,7 @@ def test_a_round_may_end_before_the_thread_that_began_it_goes_on() -> None:
         assert statuses(ended.next().result()) == ["done", "done"]
 
 
-def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:
+def test_a_thread_that_has_run_handlers_is_free_for_other_batches() -> None:
     with (
         Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
         staged(consumer) as stages,
@@ -285,7 +287,7 @@ def test_a_thread_that_has_run_handlers_is_free_for_others() -> None:
 
 
 class Raced(deque[Any]):
-    """Another thread takes one between the look and the first taking."""
+    """A queue from which another thread takes an item between the check and the first pop."""
 
     def __len__(self) -> int:
         return super().__len__() + 1
@@ -294,7 +296,7 @@ class Raced(deque[Any]):
         return super().__len__() > 0
 
 
-def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
+def test_two_threads_that_empty_a_stage_at_once_lose_no_batch() -> None:
     done: list[Any] = []
     slots: Slots[Any] = Slots(1, lambda _: None)
     stage = _Stage(slots, done.extend, lambda *_: None)
@@ -305,8 +307,10 @@ def test_two_threads_that_empty_a_stage_at_once_lose_nothing() -> None:
     assert done == batches
 
 
-def test_batches_of_one_key_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not all of them whenever one of them is claimed."""
+def test_each_of_many_batches_of_one_key_is_examined_only_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claim of one batch does not examine all the others."""
     many, looked = 300, list[StagedBatch]()
     monkeypatch.setattr(
         "eventonce.runtime.stages._claims",
@@ -321,11 +325,11 @@ def test_batches_of_one_key_are_looked_at_a_few_times_each(monkeypatch: pytest.M
         outcomes = [statuses(ended.next().result()) for _ in range(many)]
     assert outcomes.count(["done"] * 2) == 1
     assert outcomes.count(["duplicate", "done"]) == many - 1
-    # As it waits, as it is claimed, and both again if it had to wait for a run.
+    # When a batch waits, when it is claimed, and both again if it had to wait for a run.
     assert len(looked) <= 6 * many
 
 
-def test_batches_that_share_some_keys_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_share_some_keys_all_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.runtime.stages.MOST_ITEMS", 5)
     keys, chance = 8, Random(7)
     batches = [chance.sample(range(keys), chance.randint(1, 3)) for _ in range(300)]
@@ -343,7 +347,7 @@ def test_batches_that_share_some_keys_all_have_their_turn(monkeypatch: pytest.Mo
     assert ended.none_left()
 
 
-def test_where_no_thread_can_be_started_those_behind_are_told_too() -> None:
+def test_a_thread_that_cannot_be_started_fails_the_waiting_batches_too() -> None:
     def refuses(*_: Any, **__: Any) -> None:
         raise RuntimeError
 
@@ -360,7 +364,7 @@ def test_where_no_thread_can_be_started_those_behind_are_told_too() -> None:
     assert failed == ["a", "b", "c"]
 
 
-def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
+def test_a_batch_whose_caller_gave_up_does_not_wait_to_begin() -> None:
     with (
         Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
         staged(consumer) as stages,
@@ -381,7 +385,7 @@ def test_one_whose_caller_has_gone_does_not_wait_to_begin() -> None:
 
 
 class Turns:
-    """A loop that makes its calls when told."""
+    """A loop that makes its next call in `turn`."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -397,7 +401,7 @@ class Turns:
             self.turn()
 
 
-def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> None:
+def test_an_interrupt_while_batches_are_sent_prevents_no_batch_from_ending() -> None:
     with (
         Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer,
         staged(consumer) as stages,
@@ -411,7 +415,7 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
         for came in interrupted_everywhere(loop.turn):
             assert isinstance(came, Interrupt)
             if not loop.calls:
-                # It came before the first instruction; whoever waits is cancelled at last.
+                # The interrupt came before the first instruction; a waiting caller is cancelled.
                 submitter.catch_up()
             loop.turns()
             assert {ended.next(), ended.next()} == set(sent)
@@ -424,7 +428,7 @@ def test_a_signal_that_raises_as_batches_are_sent_keeps_none_from_its_end() -> N
         assert ended.none_left()
 
 
-def test_a_signal_that_raises_as_callers_are_woken_keeps_none_from_waking() -> None:
+def test_an_interrupt_while_callers_are_woken_prevents_no_caller_from_waking() -> None:
     loop, stages = Turns(), SimpleNamespace(begin=lambda *, nested: None)
     calls = LoopCalls(loop.loop)
     submitter = LoopSubmitter(calls, stages)  # type: ignore[arg-type]

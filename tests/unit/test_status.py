@@ -28,11 +28,11 @@ def test_every_status_has_its_meaning() -> None:
     ],
     ids=["come again", "are dead letters", "are copies", "took effect", "ran", "are usual"],
 )
-def test_these_and_no_others(told: frozenset[str], which: set[str]) -> None:
+def test_a_set_of_statuses_has_exactly_these_members(told: frozenset[str], which: set[str]) -> None:
     assert told == which
 
 
-def test_a_sender_sends_again_what_is_not_acknowledged_and_nothing_else() -> None:
+def test_the_http_answer_asks_for_a_retry_of_unacknowledged_events_only() -> None:
     answers = {name: says.http for name, says in MEANINGS.items()}
     again = {"busy": 429, "failed": 503, "fenced": 503}
     assert answers == dict.fromkeys(ALL, 200) | again | {"conflict": 422, "invalid": 400}

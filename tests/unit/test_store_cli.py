@@ -1,4 +1,4 @@
-"""`eventonce store` on the embedded stores: what is made, what is only looked at, what is said."""
+"""`eventonce store` on the embedded stores: `create`, `migrate` and `check`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fixes(result: Result) -> dict[str, str]:
     return {it["what"]: it["fix"] for it in json.loads(result.out) if not it["fine"]}
 
 
-def test_a_dry_run_makes_nothing_and_create_makes_it_once(run: Run) -> None:
+def test_a_dry_run_creates_no_file_and_create_creates_the_file_once(run: Run) -> None:
     would = run("create", "--dry-run", "sqlite:///b.db")
     assert would.code == 0
     assert would.out.startswith("would create ")
@@ -56,7 +56,7 @@ def test_a_dry_run_makes_nothing_and_create_makes_it_once(run: Run) -> None:
 
 
 @pytest.mark.parametrize("uri", [(), ("sqlite:///a%20%23b.db",)])
-def test_a_check_of_a_file_that_is_not_there_makes_none_and_says_what_to_type(
+def test_a_check_of_a_missing_file_creates_no_file_and_names_the_command_to_type(
     run: Run, uri: tuple[str, ...]
 ) -> None:
     result = run("check", *uri, "--json")
@@ -71,20 +71,20 @@ def test_a_check_of_a_file_that_is_not_there_makes_none_and_says_what_to_type(
 
 
 @pytest.mark.parametrize("command", ["create", "check"])
-def test_a_folder_that_is_not_there_is_named(run: Run, command: str) -> None:
+def test_a_missing_folder_is_named(run: Run, command: str) -> None:
     result = run(command, "sqlite:///nowhere/a.db", *(["--dry-run"] if command == "create" else []))
     assert result.code == (2 if command == "create" else 1)
     assert "nowhere does not exist" in result.out + result.err
 
 
-def test_an_upgrade_of_a_file_that_is_not_there_is_refused_and_makes_none(run: Run) -> None:
+def test_an_upgrade_of_a_missing_file_is_refused_and_creates_no_file(run: Run) -> None:
     result = run("migrate", "sqlite:///a.db")
     assert result.code == 2
     assert "a.db does not exist. Create it: eventonce store create" in result.err
     assert files() == []
 
 
-def test_a_file_of_another_application_gets_our_tables_by_create_alone(run: Run) -> None:
+def test_a_file_of_another_application_gets_our_tables_only_by_create(run: Run) -> None:
     with closing(sqlite3.connect("theirs.db")) as connection:
         connection.execute("CREATE TABLE theirs (n)")
     before = Path("theirs.db").read_bytes()
@@ -112,9 +112,9 @@ def test_a_check_finds_an_overwritten_page(run: Run) -> None:
 
 
 @pytest.mark.parametrize("content", [b"once upon a time\n" * 100, None])
-def test_a_check_finds_what_cannot_be_read(run: Run, content: bytes | None) -> None:
+def test_a_check_finds_a_file_that_cannot_be_read(run: Run, content: bytes | None) -> None:
     path = used()
-    # The second page is the root of our first table, or of what names the format.
+    # The second page is the root of our first table, or of the table with the format.
     whole = path.read_bytes()
     path.write_bytes(content or whole[:4096] + b"\xff" * (len(whole) - 4096))
     result = run("check", "sqlite:///a.db", "--json")
@@ -122,7 +122,7 @@ def test_a_check_finds_what_cannot_be_read(run: Run, content: bytes | None) -> N
     assert "it can be read" in fixes(result)
 
 
-def test_a_file_without_its_log_is_found_and_gets_it_back(run: Run) -> None:
+def test_a_file_without_a_write_ahead_log_is_found_and_gets_the_log_back(run: Run) -> None:
     with closing(sqlite3.connect(used())) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     assert (
@@ -134,9 +134,7 @@ def test_a_file_without_its_log_is_found_and_gets_it_back(run: Run) -> None:
     assert run("check", "sqlite:///a.db").code == 0
 
 
-def test_an_older_format_is_found_and_brought_up_to_date(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_format_is_found_and_migrated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
         connection.execute("UPDATE eventonce_tables SET format = 0")
     refused = run("check", "sqlite:///a.db", "--json")
@@ -158,7 +156,9 @@ def test_a_newer_format_is_found(run: Run) -> None:
     assert run("create", "sqlite:///a.db").code == run("migrate", "sqlite:///a.db").code == 2
 
 
-def test_a_check_reads_beside_a_transaction_and_says_that_it_cannot_write(run: Run) -> None:
+def test_a_check_during_a_transaction_reads_and_reports_that_the_store_takes_no_write(
+    run: Run,
+) -> None:
     used()
     with closing(SQLiteStore("a.db")) as store, store.transaction():
         found = fixes(run("check", "sqlite:///a.db?wait=0", "--json"))
@@ -167,7 +167,7 @@ def test_a_check_reads_beside_a_transaction_and_says_that_it_cannot_write(run: R
     assert run("check", "sqlite:///a.db?wait=0").code == 0
 
 
-def test_a_check_writes_a_record_and_leaves_none(run: Run) -> None:
+def test_a_check_writes_a_record_and_leaves_no_record(run: Run) -> None:
     run("create", "sqlite:///a.db")
     assert f"ok       {CAN_WRITE}" in run("check", "sqlite:///a.db").out
     with closing(SQLiteStore("a.db")) as store:
@@ -183,7 +183,7 @@ def test_a_store_with_a_fault_is_not_written_to(run: Run) -> None:
     assert Path("a.db").read_bytes() == before
 
 
-def test_a_file_that_another_holds_is_exit_code_3(run: Run) -> None:
+def test_a_file_that_another_connection_locks_is_exit_code_3(run: Run) -> None:
     shutil.copy(used(), "held.db")
     with closing(sqlite3.connect("held.db", isolation_level=None)) as other:
         other.execute("PRAGMA journal_mode = DELETE")
@@ -194,7 +194,7 @@ def test_a_file_that_another_holds_is_exit_code_3(run: Run) -> None:
             assert "locked" in result.err
 
 
-def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run) -> None:
+def test_a_store_in_memory_has_nothing_to_create_or_to_check(run: Run) -> None:
     for command in ("create", "migrate", "check"):
         result = run(command, "memory:")
         assert result.code == 0
@@ -216,7 +216,9 @@ def test_a_store_in_memory_says_that_there_is_nothing_to_make_or_check(run: Run)
         ("nosuch:x", "store 'nosuch:x': no store is called 'nosuch:'"),
     ],
 )
-def test_what_names_no_store_is_told_with_what_to_write(run: Run, uri: str, says: str) -> None:
+def test_the_error_for_a_uri_that_names_no_store_says_what_to_write(
+    run: Run, uri: str, says: str
+) -> None:
     for opening in (open_store, open_schema):
         with pytest.raises(ConfigError) as refused:
             opening(uri)

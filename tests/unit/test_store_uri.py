@@ -31,7 +31,7 @@ def refusal(uri: str) -> str:
     return str(refused.value)
 
 
-def test_a_uri_is_taken_apart_and_percent_decoded() -> None:
+def test_a_uri_is_split_into_its_parts_and_percent_decoded() -> None:
     uri = parse_uri("redis://me%40here:p%2Fw@One:7000,[::1]/a%20b?prefix=x%26y", HELP)
     assert (uri.scheme, uri.user, uri.password) == ("redis", "me@here", "p/w")
     assert uri.hosts == (("One", 7000), ("::1", None))
@@ -39,7 +39,7 @@ def test_a_uri_is_taken_apart_and_percent_decoded() -> None:
     assert "p/w" not in repr(uri)
 
 
-def test_a_file_needs_no_host_and_may_hold_any_sign() -> None:
+def test_the_uri_of_a_file_needs_no_host_and_may_contain_any_character() -> None:
     uri = parse_uri("sqlite:///a@b%23.db", HELP)
     assert (uri.hosts, uri.path) == ((), "/a@b#.db")
 
@@ -49,7 +49,7 @@ def test_options_have_their_types_and_their_defaults() -> None:
     assert read == Options(timeout=1.5, wait_replicas=2, prefix="7")
 
 
-def test_options_that_are_anothers_are_left_to_it() -> None:
+def test_options_for_another_reader_are_left_in_the_uri() -> None:
     uri = parse_uri("redis://host?timeout=1&sslmode=require", HELP)
     assert uri.read(Options, others=True) == Options(timeout=1)
     assert uri.options["sslmode"] == "require"
@@ -72,7 +72,7 @@ def test_an_option_with_a_wrong_value_is_named_with_what_is_allowed(
     assert said == f"store redis://…: {option} is not allowed; expected {expected}"
 
 
-def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
+def test_an_unknown_option_is_named_with_the_known_options() -> None:
     said = refusal(f"redis://host?bogus={SECRET}")
     assert said.startswith("store redis://host…: no option 'bogus'. Allowed are: timeout, ")
 

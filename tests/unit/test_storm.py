@@ -1,5 +1,5 @@
-"""A storm of signals: `process` is interrupted at every instant there is, and nothing runs, is held
-or is led by nobody afterwards."""
+"""Many signals: `process` is interrupted at every instant, and afterwards no run, no lease and no
+leader is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 def elsewhere(consumer: Consumer, number: int) -> list[Outcome]:
-    """Process this in another thread, which must not wait for one that was interrupted."""
+    """The outcomes from another thread, which must not wait for the interrupted thread."""
     outcomes: list[Outcome] = []
     thread = threading.Thread(
         target=lambda: outcomes.extend(consumer.process([call(number)])), daemon=True
@@ -48,7 +48,7 @@ def elsewhere(consumer: Consumer, number: int) -> list[Outcome]:
 
 
 def is_idle(consumer: Consumer, here: SharedProcess) -> bool:
-    """Whether nothing is held, led, asked for or run by anybody."""
+    """Whether no lease is held, no call has a leader or waits, and no handler runs."""
     gate = consumer.runtime.gate
     lanes = [(lane._leader, list(lane._waiting)) for lane in (gate._claims, gate._settlements)]
     return (gate.held(), gate._running, lanes) == ([], {}, [(None, [])] * 2) and not here._entered
@@ -66,7 +66,7 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
         ran.append(job.event.id)
 
     with Consumer(store, name="crm", rules=RULE, handler=handler) as consumer:
-        # Whatever is made once, such as connections, is made before.
+        # Objects that are made only once, such as connections, are made before.
         consumer.process([call(next(numbers)), call(next(numbers))])
         current = [0]
 
@@ -94,5 +94,5 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
             assert [outcome.status for outcome in outcomes] == ["done", "done"], interruptions
             current = [next(numbers), next(numbers)]
         assert interruptions > 100
-    # An effect is never repeated by what was interrupted alone.
+    # An interrupt alone never repeats an effect.
     assert len(ran) == len(set(ran))

@@ -1,4 +1,4 @@
-"""The taps: what arrives is written, and the work neither waits for that nor fails by it."""
+"""The taps: arriving events are written, and no event waits or fails because of a tap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def arrived(number: int, size: int = 0) -> Arrived:
     return Arrived(call(number, text="x" * size), "sqs:calls", f"m{number}", 5, 1)
 
 
-def test_what_the_disk_does_not_take_in_time_is_left_out_and_counted(
+def test_events_that_the_disk_does_not_take_in_time_are_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free = threading.Event()
@@ -53,7 +53,7 @@ def test_what_the_disk_does_not_take_in_time_is_left_out_and_counted(
     monkeypatch.setattr(tap, "BUFFER_BYTES", 10_000)
     file_tap = FileTap(tmp_path / "calls.jsonl")
     for number in range(100):
-        # Nobody frees the disk before the end: a tap that waited would wait for ever.
+        # The disk is not free before the end: a tap that waited would wait for ever.
         file_tap([arrived(number, size=1_000)])
     free.set()
     with caplog.at_level(logging.INFO, "eventonce.capture"):
@@ -68,7 +68,7 @@ def has_written(file_tap: FileTap, count: int) -> bool:
     return file_tap.written >= count or file_tap.dropped > 0
 
 
-def test_a_tap_takes_events_again_after_the_disk_did(
+def test_a_tap_takes_events_again_when_the_disk_has_taken_the_earlier_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tap, "BUFFER_BYTES", 3_000)
@@ -82,14 +82,14 @@ def test_a_tap_takes_events_again_after_the_disk_did(
     assert len(lines(tmp_path / "calls.jsonl")) == 20
 
 
-def test_a_tap_of_a_quiet_queue_leaves_nothing(tmp_path: Path) -> None:
+def test_a_tap_without_events_leaves_no_file(tmp_path: Path) -> None:
     file_tap = FileTap(tmp_path / "calls.jsonl")
     file_tap([])
     file_tap.close()
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_list_that_is_used_again_loses_no_line(tmp_path: Path) -> None:
+def test_a_list_that_the_caller_uses_again_loses_no_line(tmp_path: Path) -> None:
     file_tap = FileTap(tmp_path / "calls.jsonl")
     some: list[Arrived] = []
     for number in range(3):
@@ -100,7 +100,7 @@ def test_a_list_that_is_used_again_loses_no_line(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "calls.jsonl")) == 3
 
 
-def test_a_full_disk_leaves_events_out_and_the_work_goes_on(
+def test_a_full_disk_leaves_events_out_and_raises_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_line_that_cannot_be_written_does_not_end_the_tap(
     assert (file_tap.written, file_tap.dropped) == (1, 1)
 
 
-def test_a_tap_goes_on_with_the_file_of_the_last_time(tmp_path: Path) -> None:
+def test_a_tap_appends_to_the_file_of_an_earlier_tap(tmp_path: Path) -> None:
     for number in range(3):
         file_tap = FileTap(tmp_path / "calls.jsonl.gz")
         file_tap([arrived(number)])
@@ -151,7 +151,7 @@ def test_a_function_prints_the_messages_of_a_batch(capsys: pytest.CaptureFixture
     assert json.loads(bytes(found[1].event)) == "no json"
 
 
-def test_lambdas_own_retry_has_the_same_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retry_by_lambda_has_the_same_request_id(capsys: pytest.CaptureFixture[str]) -> None:
     crm = Crm(tap=True)
     for _ in range(2):
         crm.handler(event("a"), CONTEXT)
@@ -159,7 +159,7 @@ def test_lambdas_own_retry_has_the_same_request(capsys: pytest.CaptureFixture[st
     assert told == {("lambda:calls", "request-1", 0)}
 
 
-def test_a_request_to_a_function_is_printed_unless_it_may_not_send(
+def test_a_request_to_a_function_is_printed_only_if_admitted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     crm = Crm(tap=True, admits=lambda headers, _: headers.get("x-key") == "right")
@@ -184,7 +184,7 @@ def test_the_environment_turns_a_tap_on(
     assert len(printed(capsys)) == count
 
 
-def test_what_cannot_be_printed_is_left_out_and_the_function_answers(
+def test_an_event_that_cannot_be_printed_is_left_out_and_the_function_answers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     crm = Crm(tap=True)
@@ -195,7 +195,7 @@ def test_what_cannot_be_printed_is_left_out_and_the_function_answers(
     assert caplog.text.count("tap: 1 of 1 events are left out of the log") == 2
 
 
-def test_a_receiver_taps_the_events_that_may_be_sent_with_their_headers() -> None:
+def test_a_receiver_taps_the_events_of_admitted_requests_with_their_headers() -> None:
     endpoint = Endpoint()
     told: list[Arrived] = []
     with endpoint.consumer:

@@ -23,7 +23,7 @@ from tests.helpers import PATIENCE, WatchedStore, call, ruled, until
 from tests.unit.test_worker_whole import InMemorySource
 
 
-def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed() -> None:
+def test_an_async_handler_that_takes_too_long_is_cancelled_and_its_event_fails() -> None:
     ended: list[str] = []
 
     async def handler(job: Job) -> None:
@@ -38,7 +38,7 @@ def test_an_async_handler_that_takes_too_long_is_cancelled_and_has_failed() -> N
         assert "timeout" in outcome.reason
 
 
-def test_a_time_out_of_the_handlers_own_is_told_as_it_is() -> None:
+def test_a_timeout_error_that_the_handler_raises_is_reported_unchanged() -> None:
     async def handler(_: Job) -> None:
         raise TimeoutError("the CRM did not answer")
 
@@ -50,7 +50,7 @@ def test_a_time_out_of_the_handlers_own_is_told_as_it_is() -> None:
 def test_the_lease_of_a_plain_handler_that_takes_too_long_is_renewed_no_longer(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The second run waits so long for the first, to be alone.
+    # The second run, which has to run alone, waits this long for the first.
     monkeypatch.setattr("eventonce.runtime.shared_process.ALONE_WAIT", 0.01)
     store, go, begun = MemoryStore(), threading.Event(), threading.Event()
 
@@ -102,8 +102,8 @@ def test_a_worker_whose_slots_are_all_stuck_is_not_ready() -> None:
         consumer.close()
 
 
-def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits() -> None:
-    """Its lease is renewed: only a handler that has begun can take too long."""
+def test_an_event_whose_handler_has_not_begun_is_never_overdue() -> None:
+    """The lease of a waiting event is renewed: only a handler that has begun can take too long."""
     with Consumer("memory:", rules=ruled(timeout="1s")) as consumer:
         plan = consumer.runtime.planner.plan(consumer.runtime.planner.read(call(1)), 1)
     assert isinstance(plan, Plan)
@@ -114,7 +114,7 @@ def test_an_event_that_waits_for_its_turn_is_not_overdue_however_long_it_waits()
     assert is_overdue(run, 1_000_001.5)
 
 
-def test_the_timer_renews_what_runs_and_is_not_overdue_and_completes_what_has_returned(
+def test_the_timer_renews_runs_that_are_not_overdue_and_completes_finished_runs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[tuple[str, bytes]] = []

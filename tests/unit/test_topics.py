@@ -39,10 +39,12 @@ USER = "9ed7d9f6-0c59-4360-ac54-40dd35eb9c2f"
         ("...", "..."),
     ],
 )
-def test_ids_become_id_and_words_stay(topic: str, expected: str) -> None:
+def test_the_ids_of_a_topic_become_placeholders_and_its_words_stay(
+    topic: str, expected: str
+) -> None:
     assert template(topic) == expected
     assert template(expected) == expected
 
 
-def test_what_is_too_long_for_a_topic_stays_as_it_is() -> None:
+def test_a_text_that_is_too_long_for_a_topic_stays_unchanged() -> None:
     assert template("4711." * LONGEST_TOPIC) == "4711." * LONGEST_TOPIC

@@ -1,4 +1,4 @@
-"""Events that no handler takes: seen at every way in, and kept or failed where that is wanted."""
+"""Events that no handler takes: logged at every way in, and kept or failed as `unhandled` says."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.unit.invoked import record
 
 @pytest.fixture(autouse=True)
 def _warnings_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever level a command left behind that ran in this process before."""
+    """Only warnings, whatever level an earlier command of this process has set."""
     caplog.set_level(logging.WARNING, logger="eventonce")
 
 
@@ -83,7 +83,7 @@ WAYS_IN: dict[str, Callable[[Consumer, dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_IN)
-def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
+def test_the_first_unhandled_event_of_each_type_is_a_warning(
     caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     made = consumer()
@@ -102,14 +102,14 @@ def test_the_first_event_of_each_type_nobody_takes_is_a_warning(
 @pytest.mark.parametrize(
     ("way", "policy"),
     [
-        # A capture holds back what failed, and a worker would try it without end.
+        # A capture delivers a failed event again, and a worker would never end.
         (way, policy)
         for way in WAYS_IN
         for policy in ("ignore", "letter", "fail")
         if (way, policy) != ("a worker", "fail")
     ],
 )
-def test_an_event_nobody_takes_has_one_line_at_most(
+def test_an_unhandled_event_has_one_log_line_at_most(
     caplog: pytest.LogCaptureFixture, way: str, policy: str, every: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger="eventonce")
@@ -156,7 +156,7 @@ def test_the_warning_says_that_the_dead_letter_could_not_be_kept(
     assert line.endswith(ADVICE)
 
 
-def test_a_logger_of_ones_own_has_a_line_for_each_outcome(
+def test_a_logger_of_the_program_has_a_line_for_each_outcome(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = consumer("letter")
@@ -165,7 +165,7 @@ def test_a_logger_of_ones_own_has_a_line_for_each_outcome(
     assert [one.name for one in caplog.records] == ["eventonce", "tests.own", "tests.own"]
 
 
-def test_a_look_at_what_a_redrive_would_do_is_no_decision_and_no_line(
+def test_the_forecast_of_a_redrive_logs_no_line_and_uses_up_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = consumer("letter")
@@ -179,7 +179,9 @@ def test_a_look_at_what_a_redrive_would_do_is_no_decision_and_no_line(
     assert len(caplog.messages) == 1
 
 
-def test_of_batches_side_by_side_one_has_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_one_of_two_concurrent_batches_has_the_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = consumer()
     planned = [made.runtime.plan([fact("call.end", number)]) for number in range(2)]
     told = [made.runtime.tell(made.runtime.run(one, CopyWait(0.0)), 0.0)[0] for one in planned]
@@ -188,7 +190,7 @@ def test_of_batches_side_by_side_one_has_the_warning(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize(("policy", "ends"), [("ignore", True), ("letter", False), ("fail", False)])
-def test_the_warning_promises_silence_only_where_there_is_silence(
+def test_the_warning_announces_no_further_lines_only_where_no_line_follows(
     caplog: pytest.LogCaptureFixture, policy: str, ends: bool
 ) -> None:
     made = consumer(policy)
@@ -205,14 +207,16 @@ def test_a_sender_cannot_fill_the_log_with_types(caplog: pytest.LogCaptureFixtur
     assert caplog.messages[-1].endswith("no warning for any other")
 
 
-def test_a_senders_long_type_is_cut_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_type_from_a_sender_is_cut_and_logged_on_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     consumer().process([fact("x\n" * 10_000)])
     (line,) = caplog.messages
     assert "\n" not in line
     assert len(line) < 2_000
 
 
-def test_an_event_nobody_takes_can_be_kept_as_a_dead_letter_and_run_later() -> None:
+def test_an_unhandled_event_can_be_kept_as_a_dead_letter_and_run_later() -> None:
     made = consumer("letter")
     (outcome,) = made.process([fact("call.end")])
     assert (outcome.status, outcome.ack) == ("dead", True)
@@ -227,13 +231,13 @@ def test_an_event_nobody_takes_can_be_kept_as_a_dead_letter_and_run_later() -> N
     assert list(made.letters()) == []
 
 
-def test_two_events_nobody_takes_are_two_dead_letters() -> None:
+def test_two_unhandled_events_are_two_dead_letters() -> None:
     made = consumer("letter")
     made.process([fact("call.end", 1), fact("call.end", 2), fact("call.end", 1)])
     assert len(list(made.letters())) == 2
 
 
-def test_an_event_nobody_takes_can_be_left_to_its_transport() -> None:
+def test_an_unhandled_event_can_stay_unacknowledged() -> None:
     made, now = consumer("fail"), wall_clock()
     (outcome,) = made.process([fact("call.end")])
     assert (outcome.status, outcome.ack) == ("failed", False)
@@ -244,7 +248,7 @@ def test_an_event_nobody_takes_can_be_left_to_its_transport() -> None:
 
 
 @pytest.mark.parametrize("policy", ["ignore", "letter"])
-def test_an_object_without_a_type_that_nobody_takes_is_kept(policy: str) -> None:
+def test_an_unhandled_object_without_a_type_is_kept(policy: str) -> None:
     made = consumer(policy)
     (outcome,) = made.process([{"ticket": 7}])
     assert (outcome.status, outcome.reason) == (
@@ -255,7 +259,7 @@ def test_an_object_without_a_type_that_nobody_takes_is_kept(policy: str) -> None
     assert [letter.event for letter in made.letters()] == [b'{"ticket":7}']
 
 
-def test_a_consumer_over_another_store_does_the_same_with_them() -> None:
+def test_a_consumer_over_another_store_has_the_same_policy_for_unhandled_events() -> None:
     other = consumer("fail").over(Consumer("memory:").store)
     assert [one.status for one in other.process([fact("call.end")])] == ["failed"]
 
@@ -265,7 +269,7 @@ def test_a_policy_that_does_not_exist_is_refused() -> None:
         Consumer("memory:", unhandled="drop")
 
 
-def test_the_file_says_what_becomes_of_them(tmp_path: Path) -> None:
+def test_the_configuration_file_sets_the_policy_for_unhandled_events(tmp_path: Path) -> None:
     file = tmp_path / "eventonce.toml"
     file.write_text(
         'store = "memory:"\nunhandled = "letter"\n[[sink]]\nmatch = "a"\nto = "builtins:print"\n'

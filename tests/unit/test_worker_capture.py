@@ -49,14 +49,14 @@ def test_a_capture_is_lines_or_an_array_or_one_document(
     assert capture.position == capture.size == file.stat().st_size
 
 
-def test_a_folder_is_read_by_name_and_without_what_is_hidden(tmp_path: Path) -> None:
+def test_a_folder_is_read_in_the_order_of_names_and_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b/2.json", "a.jsonl", ".hidden", ".git/3.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f'"{name}"\n')
     assert list(Capture([tmp_path])) == [b'"a.jsonl"', b'"b/2.json"']
 
 
-def test_what_lies_beside_the_events_of_a_folder_is_passed_over_unless_it_is_named(
+def test_other_files_of_a_folder_are_passed_over_unless_they_are_named(
     tmp_path: Path,
 ) -> None:
     names = ("1.JSON", "2.ndjson", "3.jsonl.gz", "4.gz", "calls-2026-11-15-id", "a.txt", "b.md")
@@ -69,7 +69,7 @@ def test_what_lies_beside_the_events_of_a_folder_is_passed_over_unless_it_is_nam
     assert (list(named), named.passed_over) == ([b'"a.txt"'], "")
 
 
-def test_a_folder_of_which_nothing_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_of_which_every_file_is_passed_over_is_an_error(tmp_path: Path) -> None:
     assert list(Capture([tmp_path])) == []
     (tmp_path / "events.txt").write_text('{"a":1}\n')
     with pytest.raises(ConfigError, match=r"not read: .*events.txt; of a folder only"):
@@ -92,7 +92,7 @@ def test_a_capture_that_ends_too_soon_is_an_error_with_its_name(tmp_path: Path) 
         list(Capture([file]))
 
 
-def test_a_broken_file_costs_neither_what_stands_before_it_nor_the_files_behind_it(
+def test_the_files_before_and_after_a_broken_file_are_read(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "1.jsonl").write_bytes(b'{"a":1}\n{"a":2}\n')
@@ -130,7 +130,7 @@ def test_lines_are_given_once_each_and_then_the_source_has_ended(tmp_path: Path)
     lines.close()
 
 
-def test_what_is_postponed_is_given_again_when_its_time_has_come(tmp_path: Path) -> None:
+def test_a_postponed_line_is_given_again_when_its_time_has_come(tmp_path: Path) -> None:
     lines = _lines(tmp_path, 2)
     first, second = lines.receive(5)
     lines.postpone([(first, 0.0), (second, 3_600.0)])
@@ -155,6 +155,6 @@ def test_the_rate_is_a_limit_also_after_a_pause(
     assert len(lines.receive(10)) == 5
     assert lines.receive(10) == []
     now += 60
-    # What a pause held back does not all come at once: a second's worth does.
+    # After a pause, only the lines of one second are given at once.
     assert len(lines.receive(100)) == 10
     lines.close()

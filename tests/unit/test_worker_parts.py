@@ -22,7 +22,7 @@ def _received(*groups: str) -> list[Delivery]:
     return [Delivery(b"", group=group) for group in groups]
 
 
-def test_no_more_is_received_than_there_are_slots_while_nothing_is_known() -> None:
+def test_no_more_events_are_received_than_slots_while_no_duration_is_known() -> None:
     inflight = _inflight()
     assert inflight.reserve(10, 0) == 4
     assert inflight.reserve(10, 0) == 0
@@ -30,7 +30,7 @@ def test_no_more_is_received_than_there_are_slots_while_nothing_is_known() -> No
     assert inflight.reserve(10, 0) == 2
 
 
-def test_quick_events_are_received_ahead_and_slow_ones_are_not() -> None:
+def test_quick_events_are_received_ahead_and_slow_events_are_not() -> None:
     inflight = _inflight()
     inflight.note_time(0.01)
     assert inflight.reserve(100, 0) == 44
@@ -39,7 +39,7 @@ def test_quick_events_are_received_ahead_and_slow_ones_are_not() -> None:
     assert inflight.reserve(100, 0) == 4
 
 
-def test_one_slow_event_makes_careful_for_a_while() -> None:
+def test_after_one_slow_event_no_events_are_received_ahead_for_a_while() -> None:
     inflight = _inflight()
     inflight.note_time(20.0)
     inflight.note_time(0.001)
@@ -50,13 +50,13 @@ def test_one_slow_event_makes_careful_for_a_while() -> None:
     assert inflight.reserve(100, 0) > 40
 
 
-def test_async_handlers_run_side_by_side_so_their_number_is_the_bound() -> None:
+def test_async_handlers_run_concurrently_so_their_number_is_the_bound() -> None:
     inflight = _inflight(asynchronous=True)
     inflight.note_time(0.001)
     assert inflight.reserve(100, 0) == 4
 
 
-def test_what_is_settled_makes_room_before_it_is_acknowledged() -> None:
+def test_an_acknowledged_event_makes_room_for_another_event() -> None:
     inflight = _inflight()
     received = _received("", "", "", "")
     assert inflight.put(inflight.reserve(10, 0), received) == received
@@ -76,7 +76,7 @@ def test_one_event_of_a_fifo_group_is_begun_at_a_time() -> None:
     assert inflight.acknowledged(received[0]) == [received[2]]
 
 
-def test_what_stands_behind_an_event_of_its_fifo_group_is_postponed_with_it() -> None:
+def test_the_later_events_of_a_fifo_group_are_postponed_with_the_first_event() -> None:
     inflight = _inflight()
     received = _received("a", "b", "a", "a")
     inflight.put(inflight.reserve(10, 0), received)
@@ -84,7 +84,7 @@ def test_what_stands_behind_an_event_of_its_fifo_group_is_postponed_with_it() ->
     assert inflight.received_before(inf) == [received[1]]
 
 
-def test_a_closed_buffer_gives_back_those_whose_turn_has_not_come() -> None:
+def test_a_closed_buffer_returns_the_events_that_have_not_begun() -> None:
     inflight = _inflight()
     received = _received("a", "a", "")
     inflight.put(inflight.reserve(3, 0), received)
@@ -111,12 +111,12 @@ def test_the_visibility_of_a_processed_event_is_not_renewed() -> None:
         ("failed", 1, 1, 2),
         ("failed", 8, 8, 12),
         ("failed", 900, 900, 1_351),
-        # A lease ends when it ends; the store's clock may be far from ours.
+        # The lease ends at a fixed time; the clock of the store may be far from ours.
         ("busy", 60, 60, 60),
         ("busy", -300, 1, 1),
     ],
 )
-def test_what_must_come_again_comes_no_sooner_than_it_may_and_not_all_at_once(
+def test_the_delay_of_a_retry_is_as_long_as_asked_and_varies_after_a_failure(
     monkeypatch: pytest.MonkeyPatch, status: Status, seconds: float, least: float, most: float
 ) -> None:
     now = 1_764_000_000
@@ -128,7 +128,7 @@ def test_what_must_come_again_comes_no_sooner_than_it_may_and_not_all_at_once(
     assert (len(set(delays)) > 1) == (status == "failed")
 
 
-def test_what_the_store_refuses_comes_again_more_and_more_slowly() -> None:
+def test_an_event_that_the_store_refuses_is_retried_after_ever_longer_delays() -> None:
     soon = int(time.time() * 1000) + 1_000
     outcome = Outcome(None, "failed", retry_at=soon, error=StoreError("too large"))
     assert delay_of(outcome, 1) <= 3
@@ -156,7 +156,7 @@ def test_a_health_address_without_a_port_is_refused(said: str) -> None:
         address(said)
 
 
-def test_what_is_away_is_left_alone_as_long_again_as_it_has_been() -> None:
+def test_the_pause_before_the_next_try_grows_with_the_outage() -> None:
     now = 1_000.0
     store = Availability("it", lately=60, clock=lambda: now)
     assert not store.fine
@@ -174,10 +174,10 @@ def test_what_is_away_is_left_alone_as_long_again_as_it_has_been() -> None:
     assert not store.fine
 
 
-def test_an_outage_is_a_line_as_it_begins_seldom_while_it_lasts_and_a_line_as_it_ends(
+def test_an_outage_is_logged_at_its_start_then_less_and_less_often_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """However many events fail meanwhile: each of them has a line of its own."""
+    """However many events fail meanwhile: each failed event has its own line elsewhere."""
     caplog.set_level("INFO", "eventonce")
     now = 1_000.0
     store = Availability("the store", lately=60, clock=lambda: now)
@@ -194,7 +194,7 @@ def test_an_outage_is_a_line_as_it_begins_seldom_while_it_lasts_and_a_line_as_it
     ]
 
 
-def test_an_answer_that_cost_no_write_ends_a_silence_and_no_outage() -> None:
+def test_an_answer_without_a_write_ends_a_silence_but_no_outage() -> None:
     now = 1_000.0
     store = Availability("it", lately=60, clock=lambda: now)
     store.answered()

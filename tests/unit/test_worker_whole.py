@@ -27,7 +27,7 @@ from tests.helpers import PATIENCE, WatchedStore, away, call, full, is_probe, re
 
 
 class InMemorySource:
-    """A source of one's own: the port is all that a worker knows."""
+    """A custom source: a worker needs only the methods of the port."""
 
     ended = False
 
@@ -80,7 +80,7 @@ def delivery(number: int) -> Delivery:
     return Delivery(body, since=now, held=now)
 
 
-def test_a_worker_works_for_any_source_there_is() -> None:
+def test_a_worker_works_with_a_custom_source() -> None:
     ran: list[str] = []
     source = InMemorySource()
     source.waiting = [delivery(number) for number in range(25)]
@@ -92,7 +92,7 @@ def test_a_worker_works_for_any_source_there_is() -> None:
     assert not source.postponed
 
 
-def test_what_is_in_work_is_held_until_it_is_settled() -> None:
+def test_a_running_event_is_held_at_its_source_until_the_settlement() -> None:
     go = threading.Event()
     source = InMemorySource(hold=0.2)
     source.waiting = [delivery(1)]
@@ -104,10 +104,10 @@ def test_what_is_in_work_is_held_until_it_is_settled() -> None:
         until(lambda: source.acknowledged)
 
 
-def test_an_ending_worker_gives_back_what_it_had_not_begun(
+def test_an_ending_worker_returns_the_events_that_have_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # So that events count as quick, and some are kept at hand, however slow this machine is.
+    # Events count as quick, and some are received ahead, however slow this machine is.
     monkeypatch.setattr("eventonce.worker.inflight.BEGIN_WITHIN", PATIENCE)
     begun, go = threading.Event(), threading.Event()
 
@@ -138,7 +138,7 @@ def test_an_ending_worker_gives_back_what_it_had_not_begun(
     assert source.acknowledged[50:] == [first]
 
 
-def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still_runs() -> None:
+def test_an_ending_worker_returns_an_event_in_its_claim_although_a_handler_still_runs() -> None:
     claiming, claimed = threading.Event(), threading.Event()
     begun, go = threading.Event(), threading.Event()
 
@@ -173,9 +173,9 @@ def test_an_ending_worker_gives_back_what_it_was_claiming_though_a_handler_still
     assert [one for one, _ in source.postponed] == [second]
 
 
-def test_an_ending_worker_gives_back_what_still_comes_in() -> None:
+def test_an_ending_worker_returns_the_events_that_still_arrive() -> None:
     class Late(InMemorySource):
-        """Answers a request when the worker takes nothing in any more."""
+        """A source that answers a request after the worker has stopped taking events."""
 
         def receive(self, most: int) -> list[Delivery]:
             until(lambda: worker._inflight._closed)
@@ -198,7 +198,7 @@ def _not_to_be_run(_: Job) -> None:
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
-def test_a_store_that_takes_no_write_is_away_though_it_answers_who_looks(
+def test_a_store_that_takes_no_write_counts_as_unavailable_although_reads_succeed(
     monkeypatch: pytest.MonkeyPatch, *, from_the_start: bool
 ) -> None:
     monkeypatch.setattr(availability, "SHORTEST_PAUSE", 0.01)
@@ -241,7 +241,7 @@ class Reading(MemoryStore):
         return super().claim(claims, now)
 
 
-def test_a_copy_that_a_full_store_knows_does_not_end_the_outage() -> None:
+def test_a_copy_of_a_recorded_event_does_not_end_the_outage_of_a_full_store() -> None:
     source, store = InMemorySource(), Reading()
     consumer = Consumer(store, handler=lambda _: None)
     worker = Worker(consumer, source, WorkerSettings(concurrency=1, drain=PATIENCE))
@@ -264,7 +264,7 @@ def test_a_copy_that_a_full_store_knows_does_not_end_the_outage() -> None:
     consumer.close()
 
 
-def test_a_worker_whose_side_task_dies_stops_with_its_error(
+def test_a_worker_whose_side_task_fails_stops_with_the_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = InMemorySource()
@@ -272,13 +272,13 @@ def test_a_worker_whose_side_task_dies_stops_with_its_error(
     with working(Consumer(MemoryStore(), handler=print), source) as reports:
         until(lambda: reports)
     assert reports[0].error is source.fault
-    # Where the defect is, the log alone can say.
+    # Only the log shows where the defect is.
     assert "receiver-0 died: a defect" in caplog.text
     assert "raise self.fault" in caplog.text
 
 
 @pytest.mark.parametrize("refusal", [ConfigError("permission denied"), EventonceError("KmsNo")])
-def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
+def test_a_refusal_ends_the_worker_unless_the_queue_has_answered_before(
     refusal: EventonceError,
 ) -> None:
     source = InMemorySource()
@@ -299,7 +299,7 @@ def test_a_queue_that_never_let_us_in_ends_the_worker_and_one_that_did_does_not(
     assert reports == [ExitReport()]
 
 
-def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
+def test_an_unexpected_error_of_one_event_does_not_stop_the_other_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def look(verb: str, asked: Sequence[Any]) -> None:
@@ -317,7 +317,7 @@ def test_an_event_that_nobody_foresaw_does_not_stop_the_others(
     assert "could not be processed" in caplog.text
 
 
-def test_a_source_that_is_away_is_asked_again() -> None:
+def test_an_unavailable_source_is_called_again() -> None:
     source = InMemorySource()
     source.fault = SourceUnavailable()
     with working(Consumer(MemoryStore(), handler=lambda _: None), source) as reports:
@@ -327,14 +327,14 @@ def test_a_source_that_is_away_is_asked_again() -> None:
     assert reports == [ExitReport()]
 
 
-def test_a_store_that_cannot_be_worked_with_ends_the_worker() -> None:
+def test_a_store_of_another_format_ends_the_worker() -> None:
     elsewhere = WatchedStore(away("claim", error=StoreMismatch("format 9")))
     worker = Worker(Consumer(elsewhere, handler=print), InMemorySource(), WorkerSettings())
     with pytest.raises(StoreMismatch):
         worker.run()
 
 
-def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
+def test_an_acknowledgement_that_the_source_refuses_permanently_is_not_repeated() -> None:
     class Refusing(InMemorySource):
         def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
             super().acknowledge(deliveries)
@@ -348,7 +348,7 @@ def test_what_a_source_refuses_for_what_it_is_is_not_asked_again() -> None:
     assert len(source.acknowledged) == 1
 
 
-def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
+def test_no_event_waits_for_slow_events_that_were_received_at_the_same_time() -> None:
     begun, go = threading.Semaphore(0), threading.Event()
 
     def handler(job: Job) -> None:
@@ -363,13 +363,13 @@ def test_no_event_waits_for_slow_ones_that_were_received_with_it() -> None:
         until(lambda: len(source.acknowledged) == 50)
         source.waiting = [delivery(number) for number in (100, 101, 102, 103, 104, 50)]
         assert all(begun.acquire(timeout=PATIENCE) for _ in range(5))
-        # The sixth, though all that came before it still run.
+        # The sixth event is done, although all earlier events still run.
         until(lambda: len(source.acknowledged) == 51)
         go.set()
         until(lambda: len(source.acknowledged) == 56)
 
 
-def test_a_copy_of_what_runs_here_waits_for_that_and_not_for_its_lease() -> None:
+def test_a_copy_of_a_run_of_this_process_waits_for_the_run_and_not_for_its_lease() -> None:
     begun, go = threading.Event(), threading.Event()
 
     def handler(_: Job) -> None:
@@ -407,7 +407,7 @@ class Choosy(MemoryStore):
         return verdicts
 
 
-def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
+def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = InMemorySource()
@@ -417,15 +417,15 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_away(
     consumer = Consumer(Choosy(), handler=lambda _: None)
     with working(consumer, source):
         until(lambda: source.postponed)
-        # Nor for a moment: that would have been said.
+        # Not even for a moment: an outage would have been logged.
         assert "too large" not in caplog.text
-    # More and more slowly, although no attempt was counted.
+    # The delay grows, although no attempt was counted.
     ((_, seconds),) = source.postponed
     assert seconds > 10
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("kms: away"), SourceUnavailable("sqs: away")])
-def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_away(
+def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_unavailable(
     caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     caplog.set_level("INFO", "eventonce")
@@ -436,12 +436,12 @@ def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_away(
         until(lambda: source.postponed)
         source.waiting = [delivery(2)]
         until(lambda: len(source.postponed) == 2)
-    # Neither that it is away nor that it answers again.
+    # Neither an outage nor its end.
     said = [one for one in caplog.messages if "receiving" not in one and "ending" not in one]
     assert said == []
 
 
-def test_an_unhandled_event_stays_in_a_source_that_does_not_keep_what_is_acknowledged() -> None:
+def test_an_unhandled_event_under_the_policy_fail_is_not_acknowledged() -> None:
     consumer = Consumer(MemoryStore(), rules=ruled(), unhandled="fail")
     consumer.on("other")(lambda _: None)
     source = InMemorySource()

@@ -1,4 +1,4 @@
-"""`eventonce workers`: who works, what each holds, and who is not heard of any more."""
+"""`eventonce workers`: the workers, their leases, and the workers that have stopped reporting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = wall_clock()
 
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A history of two decisions, beside which two processes have told their states."""
+    """A history of two decisions, with the states that two processes have reported."""
     monkeypatch.setattr("eventonce.cli.workers.wall_clock", lambda: NOW)
     monkeypatch.setattr("eventonce.history.recorder.wall_clock", lambda: NOW)
     uri = f"sqlite:///{tmp_path}/history.db"
@@ -37,7 +37,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return uri
 
 
-def test_workers_are_listed_with_their_leases_and_who_is_silent_is_named(
+def test_workers_are_listed_with_their_leases_and_a_silent_worker_is_named(
     run: Run, uri: str
 ) -> None:
     listed = run("workers", "--history", uri)
@@ -71,7 +71,7 @@ def test_workers_are_listed_with_their_leases_and_who_is_silent_is_named(
     assert bounded == "Of 300 leases of w2, those of the 2 oldest runs are shown."
 
 
-def test_json_has_the_same_in_numbers(run: Run, uri: str) -> None:
+def test_json_has_the_same_workers_in_numbers(run: Run, uri: str) -> None:
     ((first, second),) = run("workers", "--history", uri, "--json").documents
     assert (first["worker"], first["events"], first["heard_of"]) == ("w1", 2, NOW - 2_000)
     assert first["last_decision"] == NOW // 60_000 * 60_000
@@ -86,7 +86,9 @@ def test_json_has_the_same_in_numbers(run: Run, uri: str) -> None:
     assert only == second
 
 
-def test_no_worker_and_no_history_are_told(run: Run, uri: str, tmp_path: Path) -> None:
+def test_the_absence_of_workers_or_of_a_history_is_reported(
+    run: Run, uri: str, tmp_path: Path
+) -> None:
     nobody = run("workers", "--history", uri, "--name", "nobody")
     assert (nobody.code, nobody.out.strip()) == (1, "")
     assert "no worker of the consumer 'nobody' has decided anything in the last hour" in nobody.err
