@@ -135,24 +135,24 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "lane: nobody joins a call",
         attribute(Lane, "_join", nothing),
-        test_lane.test_whoever_comes_while_a_call_is_under_way_joins_the_next_one,
+        test_lane.test_callers_that_ask_during_a_call_join_the_next_call,
     ),
     Breakage(
         "lane: one that is refused is refused with all others",
         lane_made_with(call=always_away),
-        test_lane.test_one_that_is_refused_does_not_spoil_the_others,
+        test_lane.test_a_refused_item_does_not_affect_the_other_callers,
     ),
     Breakage(
         "lane: the grant of one who was interrupted is dropped",
         lane_made_with(abandon=lambda _: None),
-        lambda: test_lane.test_the_answers_of_one_who_is_interrupted_are_given_back(
+        lambda: test_lane.test_the_answers_of_an_interrupted_caller_are_given_to_the_callback(
             "after the call", told=True
         ),
     ),
     Breakage(
         "lane: a leader that is interrupted keeps the lead",
         keeps_the_lead,
-        test_lane.test_a_leader_that_is_interrupted_leaves_nobody_hanging,
+        test_lane.test_followers_get_their_answers_when_their_leader_is_interrupted,
     ),
     Breakage(
         "gate: the timer never renews",
@@ -199,7 +199,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "stages: a cancelled batch waits on",
         attribute(Stages, "give_up", cancels_only),
-        test_gate.test_a_cancelled_batch_waits_for_no_other_run,
+        test_gate.test_a_cancelled_batch_does_not_wait_for_another_run,
         ("patch",),
     ),
     Breakage(

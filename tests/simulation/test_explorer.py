@@ -193,4 +193,4 @@ def test_the_one_hole_that_breaks_no_promise_of_the_world_is_found_by_its_own_te
 
     monkeypatch.setattr(ledger, "judge", judge)
     with pytest.raises(AssertionError):
-        test_ledger.test_two_events_without_a_transport_id_are_not_said_to_have_the_same()
+        test_ledger.test_two_events_without_a_transport_id_are_not_reported_to_have_the_same_id()

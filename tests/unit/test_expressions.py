@@ -1,4 +1,4 @@
-"""The language of key parts: what it says, and what is wrong with what it does not."""
+"""The language of key parts: how each expression is parsed, and the error for a wrong one."""
 
 from __future__ import annotations
 
@@ -88,13 +88,15 @@ def test_an_expression_is_read(text: str, tree: Expression) -> None:
         ("each(detail.a,)", "expected a name"),
     ],
 )
-def test_a_wrong_expression_is_quoted_with_what_was_expected(text: str, reason: str) -> None:
+def test_the_error_for_a_wrong_expression_quotes_the_expression_and_gives_the_reason(
+    text: str, reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason) as caught:
         parse(text)
     assert repr(text) in str(caught.value)
 
 
 @given(st.text(st.sampled_from('detailbodyhash(),.?"\\ 012max'), max_size=40))
-def test_no_text_raises_anything_but_a_value_error(text: str) -> None:
+def test_any_text_is_parsed_or_raises_a_value_error(text: str) -> None:
     with suppress(ValueError):
         parse(text)

@@ -1,4 +1,4 @@
-"""The values of an event, and the parts they make: the short ways give what the long ones do."""
+"""The values of an event, and the parts of its key: the fast path agrees with full decoding."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ details = st.builds(
 )
 
 
-def agree(paths: tuple[str, ...], event: Event) -> None:
+def assert_same_values(paths: tuple[str, ...], event: Event) -> None:
     places = places_for([parse_path(path) for path in paths])
     values = dict(zip(places, extractor(tuple(places))(event), strict=True))
     expected = walked(event, paths)
@@ -70,13 +70,13 @@ def agree(paths: tuple[str, ...], event: Event) -> None:
 @example({"a": 1, "b": 2, "t": TIME}, False)
 @example({"eventBody": {"a": "x", "b": "y", "t": TIME}}, True)
 @example({"eventBody": None, "a": 1, "t": TIME}, False)
-def test_what_is_picked_is_what_stands_in_the_whole_event(
+def test_picked_values_equal_the_values_of_the_whole_event(
     paths: tuple[str, ...], detail: Any, has_header: bool
 ) -> None:
     headers = {"h": "w"} if has_header else {}
     envelope = classic(detail)
-    agree(paths, read(envelope, headers=headers))
-    agree(paths, read({"Data": envelope, "SystemMetadata": {}}, headers=headers))
+    assert_same_values(paths, read(envelope, headers=headers))
+    assert_same_values(paths, read({"Data": envelope, "SystemMetadata": {}}, headers=headers))
 
 
 @pytest.mark.parametrize("paths", PLACES, ids="+".join)
@@ -91,8 +91,10 @@ def test_what_is_picked_is_what_stands_in_the_whole_event(
         b'{"eventBody": {"a": -0, "b": -0.0, "t": 1.765551865126e12}}',
     ],
 )
-def test_odd_json_is_no_exception(paths: tuple[str, ...], detail: bytes) -> None:
-    agree(paths, read(b'{"id": "i", "detail-type": "t", "detail": ' + detail + b"}"))
+def test_picked_values_equal_the_values_of_the_whole_event_for_odd_json(
+    paths: tuple[str, ...], detail: bytes
+) -> None:
+    assert_same_values(paths, read(b'{"id": "i", "detail-type": "t", "detail": ' + detail + b"}"))
 
 
 PLAIN = [
@@ -109,7 +111,7 @@ PLAIN = [
 @given(details)
 @example({"eventBody": {"a": "x", "b": "y", "t": TIME}})
 @example({"eventBody": {"a": " ", "b": True, "t": 1.5}})
-def test_a_part_taken_as_it_stands_is_what_a_closer_look_gives(rule: Rule, detail: Any) -> None:
+def test_a_plain_key_gives_the_same_claim_as_the_general_way(rule: Rule, detail: Any) -> None:
     event = read(classic(detail))
     key = compiled(rule, rule.key or rule.subject, rule.kind)
     assert key.plain
@@ -123,10 +125,10 @@ def test_a_part_taken_as_it_stands_is_what_a_closer_look_gives(rule: Rule, detai
     assert found[0] == found[1]
 
 
-def test_of_the_usual_event_only_what_is_asked_for_is_decoded(
+def test_only_the_requested_fields_of_a_usual_event_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise the agreement above would say nothing of it."""
+    """Otherwise the tests above would compare full decoding with itself."""
 
     def fail(_: bytes) -> None:
         raise ValueError
@@ -140,7 +142,7 @@ def test_of_the_usual_event_only_what_is_asked_for_is_decoded(
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a\x01b"])
-def test_a_name_may_have_signs_that_json_escapes(name: str) -> None:
+def test_a_field_name_may_have_characters_that_json_escapes(name: str) -> None:
     places = places_for([parse_path(f"detail.{name}"), parse_path("body.c")])
     event = Event(b"{}", json.dumps({name: "x", "eventBody": {"c": 1}}).encode())
     assert sorted(map(str, extractor(tuple(places))(event))) == ["1", "x"]

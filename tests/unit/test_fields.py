@@ -1,5 +1,5 @@
-"""Volatile fields and keys are learned from events alone, and nothing that only looks alike is
-taken for a copy."""
+"""The volatile fields and the key that are learned from events alone: events that are only similar
+are not taken for copies."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_the_key_is_the_call_and_its_time_and_the_volatile_fields_are_named() ->
     assert {field.path: field.role for field in found.fields}["detail.trace"] == "volatile"
 
 
-def test_a_number_that_no_instant_has_is_no_time() -> None:
+def test_a_number_that_is_too_large_for_a_time_is_a_constant() -> None:
     found = learned(calls(1, copies=0.1, large=lambda _: 10**400))
     assert {field.path: field.role for field in found.fields}["detail.large"] == "constant"
 
 
-def test_pairs_are_compared_as_often_for_many_fields_as_for_few(
+def test_the_number_of_compared_pairs_does_not_depend_on_the_number_of_fields(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = Counter[int]()
@@ -82,7 +82,7 @@ def test_pairs_are_compared_as_often_for_many_fields_as_for_few(
     assert compared[1] == compared[60] > 0
 
 
-def test_without_copies_nothing_is_proposed() -> None:
+def test_events_without_copies_give_no_key_and_no_volatile_fields() -> None:
     found = learned(calls(2, copies=0.0))
     assert (found.key, found.volatile, found.pairs) == ((), frozenset(), 0)
 
@@ -114,7 +114,7 @@ def test_the_creation_time_of_an_entity_proves_no_copy() -> None:
     assert learned(changes()).key == ()
 
 
-def test_a_version_that_stays_over_several_events_is_no_counter() -> None:
+def test_a_version_that_several_events_share_is_no_counter() -> None:
     def changes() -> Iterator[tuple[int, Detail]]:
         chance = random.Random(5)
         at = 0
@@ -127,7 +127,7 @@ def test_a_version_that_stays_over_several_events_is_no_counter() -> None:
     assert learned(changes()).key == ()
 
 
-def test_a_flag_that_two_facts_of_one_moment_differ_in_is_not_volatile() -> None:
+def test_a_flag_that_differs_between_two_facts_of_the_same_time_is_not_volatile() -> None:
     """Disconnected comes twice, before and after the last work, with the same time."""
 
     def ends() -> Iterator[tuple[int, Detail]]:
@@ -159,7 +159,7 @@ def test_a_count_of_publications_is_volatile() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_copies_that_are_the_same_to_the_letter_are_keyed_by_their_content(seed: int) -> None:
+def test_identical_copies_are_keyed_by_their_content(seed: int) -> None:
     def twice() -> Iterator[tuple[int, Detail]]:
         for at, detail in calls(seed, copies=0.0):
             yield at, detail
@@ -183,7 +183,7 @@ def test_a_field_that_no_rule_can_name_is_no_part_of_a_key(name: str) -> None:
     assert found.volatile == {"detail.trace", "detail.sent"}
 
 
-def test_numbers_that_python_hashes_alike_stay_apart() -> None:
+def test_numbers_with_the_same_python_hash_are_different_values() -> None:
     """-1 has the hash of -2: two legs of one moment must not look like one event."""
 
     def legs() -> Iterator[tuple[int, Detail]]:
@@ -198,14 +198,14 @@ def test_numbers_that_python_hashes_alike_stay_apart() -> None:
     assert learned(legs()).key == ("detail.call", "detail.leg")
 
 
-def test_one_is_one_however_it_is_written_and_true_is_not() -> None:
+def test_1_and_1_0_are_the_same_value_and_true_is_another() -> None:
     whole, written, flag = (
         content_of(leaves_of(detail)) for detail in (b'{"a": 1}', b'{"a": 1.0}', b'{"a": true}')
     )
     assert whole == written != flag
 
 
-def test_types_that_share_an_id_and_a_moment_are_told_apart_by_their_type() -> None:
+def test_the_type_separates_events_that_share_an_id_and_a_time() -> None:
     samples: list[Sample] = []
     for number in range(2_000):
         thing, kind = divmod(number, 5)
@@ -218,5 +218,5 @@ def test_types_that_share_an_id_and_a_moment_are_told_apart_by_their_type() -> N
     assert learn(samples).key == ("detail.id",)
 
 
-def test_the_same_events_are_looked_at_in_every_run() -> None:
+def test_the_same_events_are_chosen_in_every_run() -> None:
     assert [number for number in range(40) if _chosen(f"call-{number}", 8)] == [5, 14, 25, 32]

@@ -1,4 +1,4 @@
-"""The figures of the benchmarks are kept, and drawn, run by run."""
+"""The figures of the benchmarks: how each run is kept, and how the chart draws the runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.history import Measured, Run, keep, runs
 from pictures.figures import chart
 
 
-def test_a_run_is_kept_as_one_line_behind_the_runs_before_it(tmp_path: Path) -> None:
+def test_a_run_is_appended_as_one_line_after_the_earlier_runs(tmp_path: Path) -> None:
     file = tmp_path / "figures.jsonl"
     for value in (0.5, 0.25):
         keep([("engine", Figure("bytes to claim", value, "x", at_most=0.6))], file)
@@ -19,7 +19,7 @@ def test_a_run_is_kept_as_one_line_behind_the_runs_before_it(tmp_path: Path) -> 
     assert kept[0] == Measured("engine", "bytes to claim", 0.5, "x", at_most=0.6)
 
 
-def test_the_chart_shows_the_latest_run_of_each_benchmark_and_marks_what_is_not_reached() -> None:
+def test_the_chart_shows_the_latest_run_of_each_benchmark_and_marks_missed_targets() -> None:
     def run(date: str, *figures: Measured) -> Run:
         return Run(date, "abc", "2 cores", list(figures))
 
@@ -37,7 +37,7 @@ def test_the_chart_shows_the_latest_run_of_each_benchmark_and_marks_what_is_not_
     assert drawn.count('class="bar"') == 1
 
 
-def test_a_cost_below_nothing_is_drawn_as_good_as_can_be() -> None:
+def test_a_negative_cost_and_a_cost_of_0_are_drawn_as_reached_targets() -> None:
     figures = [Measured("a", "saved", value, at_most=0.3) for value in (-0.6, 0)]
     drawn = chart([Run("2026-01-01", "abc", "2 cores", figures)] * 2)
     assert drawn.count('class="bar"') == 2

@@ -1,4 +1,4 @@
-"""`eventonce filter` on the captures that people have, and on what is no event in them."""
+"""`eventonce filter`: the forms of a capture, its copies, and the lines that are no events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def statuses(result: Result) -> dict[str, int]:
 
 
 def message(number: int, event: Any) -> dict[str, Any]:
-    """As `aws sqs receive-message` prints it."""
+    """A message as `aws sqs receive-message` prints it."""
     return {"MessageId": f"m-{number}", "ReceiptHandle": f"r-{number}", "Body": json.dumps(event)}
 
 
@@ -70,7 +70,7 @@ RECEIVED: dict[str, str] = {
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", CAPTURES)
-def test_a_capture_is_read_in_whatever_form_it_is(
+def test_a_capture_is_read_in_each_form(
     run: Run, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
     Path("capture").write_bytes(pack(CAPTURES[name].encode()))
@@ -80,7 +80,9 @@ def test_a_capture_is_read_in_whatever_form_it_is(
 
 
 @pytest.mark.parametrize("name", RECEIVED)
-def test_what_a_queue_or_a_log_gave_is_known_by_the_events_in_it(run: Run, name: str) -> None:
+def test_messages_of_a_queue_and_lines_of_a_log_are_filtered_by_their_events(
+    run: Run, name: str
+) -> None:
     Path("capture").write_text(RECEIVED[name])
     result = run("filter", "capture", "--json")
     assert statuses(result) == {"done": 2, "duplicate": 1}
@@ -96,7 +98,9 @@ def test_a_compressed_capture_may_come_from_stdin(
         assert len(run("filter").out.splitlines()) == 2
 
 
-def test_one_bad_element_spoils_no_other_and_is_named_by_its_number(run: Run) -> None:
+def test_a_bad_element_is_rejected_with_its_number_and_the_other_events_are_written(
+    run: Run,
+) -> None:
     first, second, _ = map(json.dumps, EVENTS)
     Path("capture").write_text(f"[{first}, {{bad}}, {second}]")
     result = run("filter", "capture", "--rejects", "bad.jsonl", "--json")
@@ -105,7 +109,7 @@ def test_one_bad_element_spoils_no_other_and_is_named_by_its_number(run: Run) ->
     assert (rejected["place"], rejected["event"]) == ("capture[1]", "{bad}")
 
 
-def test_a_capture_that_ends_too_soon_is_said_after_the_others(run: Run) -> None:
+def test_a_truncated_capture_is_reported_and_the_other_captures_are_read(run: Run) -> None:
     packed = gzip.compress(json.dumps(EVENTS[0]).encode() + b"\n")
     Path("1.gz").write_bytes(packed[:-4])
     Path("2").write_text(json.dumps(EVENTS[1]) + "\n")
@@ -117,7 +121,9 @@ def test_a_capture_that_ends_too_soon_is_said_after_the_others(run: Run) -> None
 
 
 @pytest.mark.parametrize("form", ["{}\n{}\n{}\n", "[{},{},{}]"], ids=["lines", "an array"])
-def test_what_is_too_long_is_kept_whole_with_its_true_size(run: Run, form: str) -> None:
+def test_an_event_that_is_too_long_is_rejected_whole_with_its_true_size(
+    run: Run, form: str
+) -> None:
     long = json.dumps({"note": "é\\" + "x" * 3_000_000}, ensure_ascii=False)
     first, second, _ = map(json.dumps, EVENTS)
     Path("capture").write_text(form.replace("{}", "%s") % (first, long, second))
@@ -130,7 +136,7 @@ def test_what_is_too_long_is_kept_whole_with_its_true_size(run: Run, form: str) 
     assert statuses(result) == {"done": 2, "invalid": 1}
 
 
-def test_what_is_too_long_and_breaks_off_leaves_the_file_of_rejects_in_order(run: Run) -> None:
+def test_the_rejects_file_stays_valid_when_a_line_that_is_too_long_is_truncated(run: Run) -> None:
     noise = random.Random(1).randbytes(3_000_000).hex().encode()
     Path("1.gz").write_bytes(gzip.compress(noise)[:-1_000])
     Path("2").write_text("{\n")
@@ -141,7 +147,7 @@ def test_what_is_too_long_and_breaks_off_leaves_the_file_of_rejects_in_order(run
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_what_is_too_long_is_said_by_its_beginning_and_its_true_size(
+def test_a_line_that_is_too_long_is_reported_with_its_beginning_and_its_true_size(
     run: Run, options: tuple[str, ...]
 ) -> None:
     Path("capture").write_text("x" * 3_000_000)
@@ -153,7 +159,7 @@ def test_what_is_too_long_is_said_by_its_beginning_and_its_true_size(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_of_many_bad_lines_the_first_are_shown_and_the_others_counted(
+def test_the_first_20_bad_lines_are_shown_and_the_others_are_counted(
     run: Run, options: tuple[str, ...]
 ) -> None:
     bad = '{"broken": "' + "x" * 2_000 + '"'
@@ -169,7 +175,7 @@ def test_of_many_bad_lines_the_first_are_shown_and_the_others_counted(
     assert "--rejects" not in kept.err
 
 
-def test_a_filter_says_why_each_copy_is_one(run: Run) -> None:
+def test_the_summary_counts_the_copies_by_their_cause(run: Run) -> None:
     one, two, again = EVENTS
     republished = again | {"id": "4"}
     Path("first").write_text(json.dumps(one))
@@ -196,8 +202,8 @@ def copies_of(file: str = "copies.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(file).read_text().splitlines()]
 
 
-def test_each_copy_is_kept_with_its_original_and_its_cause(run: Run) -> None:
-    """A copy of a copy has the cause of its own delivery, and the original of them all."""
+def test_each_copy_is_written_with_its_original_and_its_cause(run: Run) -> None:
+    """A copy of a copy has the cause of its own delivery, and the original of all copies."""
 
     def line(id: str, event: str, arrived: int, receives: int) -> dict[str, Any]:
         inner = classic({"eventBody": {"call": 1}}, id=event)
@@ -224,8 +230,8 @@ def test_each_copy_is_kept_with_its_original_and_its_cause(run: Run) -> None:
     assert all(one["original"] == {"place": "capture:1", "event": lines[0]} for one in written)
 
 
-def test_the_causes_of_copies_are_those_that_diagnose_finds(run: Run) -> None:
-    """But where the source told something twice: a rule for facts runs both."""
+def test_filter_and_diagnose_find_the_same_causes_of_copies(run: Run) -> None:
+    """The exception is a double emission: a rule for facts runs both events."""
     Path("eventonce.toml").unlink()
     run("simulate", "--events", "3000", "--seed", "31", "-o", "c.jsonl", "--truth", "t.jsonl")
     run("filter", "c.jsonl", "--presets", "genesys", "--copies", "copies.jsonl")
@@ -253,7 +259,7 @@ unchanged_within = "1s"
 """
 
 
-def test_a_version_is_kept_beside_the_one_that_was_applied(run: Run) -> None:
+def test_a_stale_or_unchanged_version_is_written_with_the_applied_version(run: Run) -> None:
     at = 1_794_819_600_000
 
     def told(after: int, status: str, id: str) -> dict[str, Any]:
@@ -279,7 +285,7 @@ def test_a_copy_of_an_earlier_run_has_no_original_and_no_cause(run: Run) -> None
     assert (only["original"], only["cause"]) == (None, None)
 
 
-def test_a_file_that_is_read_is_not_written_over_by_copies(run: Run) -> None:
+def test_copies_do_not_overwrite_the_capture(run: Run) -> None:
     Path("capture").write_text(json.dumps(EVENTS[0]))
     result = run("filter", "capture", "--copies", "capture")
     assert result.code == 2
@@ -297,7 +303,7 @@ def test_copies_that_cannot_be_written_are_explained(run: Run) -> None:
     assert "stdout has the new events" in result.err
 
 
-def test_copies_of_what_is_refused_are_refused_too(run: Run) -> None:
+def test_copies_of_a_dead_letter_are_reported_as_dead(run: Run) -> None:
     with Consumer("sqlite:///s.db", rules=Rule(name="call", key=["body.call"])) as consumer:
         consumer.on()(_reject)
         consumer.process([EVENTS[0]])
@@ -311,7 +317,7 @@ def _reject(_: Job) -> None:
 
 
 @pytest.mark.parametrize("by", ["file", "environment"])
-def test_a_filter_writes_to_no_store_but_the_one_it_is_given(
+def test_filter_does_not_write_to_the_store_of_the_file_or_the_environment(
     run: Run, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by == "file":
@@ -330,7 +336,7 @@ def test_a_filter_writes_to_no_store_but_the_one_it_is_given(
         assert [one.status for one in consumer.process(EVENTS)] == ["done", "done", "duplicate"]
 
 
-def test_a_filter_says_where_it_remembers_and_for_how_long(run: Run) -> None:
+def test_filter_reports_its_store_and_how_long_events_are_remembered(run: Run) -> None:
     Path("capture").write_text(CAPTURES["lines"])
     Path("rules.toml").write_text(RULE)
     uri = "sqlite:///seen.db?synchronous=full"
@@ -347,7 +353,7 @@ def test_a_filter_says_where_it_remembers_and_for_how_long(run: Run) -> None:
     assert json.loads(run("filter", "capture", "--json").err)["store"] is None
 
 
-def test_a_line_of_any_length_takes_no_more_memory_than_some_pieces_of_it(run: Run) -> None:
+def test_a_line_of_40_megabytes_is_rejected_with_less_than_20_megabytes_of_memory(run: Run) -> None:
     with Path("capture").open("wb") as out:
         out.writelines(b"x" * 1_000_000 for _ in range(40))
     tracemalloc.start()
@@ -360,7 +366,7 @@ def test_a_line_of_any_length_takes_no_more_memory_than_some_pieces_of_it(run: R
     assert peak < 20_000_000
 
 
-def test_nothing_in_a_bad_line_is_obeyed_by_a_terminal(run: Run) -> None:
+def test_the_control_characters_of_a_bad_line_are_not_printed(run: Run) -> None:
     Path("capture").write_text("{\x1b]0;owned\x07\x1b[2J\n")
     result = run("filter", "capture", "--max-bytes", "100")
     assert r"{\x1b]0;owned\x07\x1b[2J" in result.err
@@ -369,7 +375,7 @@ def test_nothing_in_a_bad_line_is_obeyed_by_a_terminal(run: Run) -> None:
     assert "\x1b" not in run("filter", "capture", "--max-bytes", "100").err
 
 
-def test_a_bad_line_is_said_on_a_line_of_its_own_beside_the_progress_bar(
+def test_the_progress_bar_is_erased_before_a_bad_line_is_reported(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("capture").write_text("{\n")
@@ -379,9 +385,7 @@ def test_a_bad_line_is_said_on_a_line_of_its_own_beside_the_progress_bar(
     assert before.endswith("\r\x1b[K")
 
 
-def test_the_file_of_rejects_holds_nothing_for_terminals(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rejects_file_has_no_terminal_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("capture").write_text("{\n" + "x" * 2_000_000 + "\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     run("filter", "capture", "--rejects", "bad.jsonl")
@@ -389,7 +393,7 @@ def test_the_file_of_rejects_holds_nothing_for_terminals(
     assert [entry["place"] for entry in rejected] == ["capture:1", "capture:2"]
 
 
-def test_rejects_are_not_written_to_what_is_read_or_written_besides(run: Run) -> None:
+def test_rejects_are_not_written_to_the_capture_or_to_the_file_of_copies(run: Run) -> None:
     Path("capture").write_text("{\n")
     read = run("filter", "capture", "--rejects", "capture")
     assert (read.code, "belongs to the capture" in read.err) == (2, True)
@@ -406,13 +410,13 @@ def test_an_empty_capture_has_a_summary_of_one_line(run: Run) -> None:
     assert run("filter", "capture").err.splitlines()[1:] == ["0 events, 0 new"]
 
 
-def test_a_limit_of_nothing_is_refused(run: Run) -> None:
+def test_a_limit_of_0_bytes_is_refused(run: Run) -> None:
     Path("capture").touch()
     assert run("filter", "capture", "--max-bytes", "0").code == 2
 
 
 @pytest.mark.parametrize("name", ["lines", "documents without a newline", "an array"])
-def test_explain_says_how_to_give_it_one_event_of_a_capture(run: Run, name: str) -> None:
+def test_explain_says_how_to_choose_one_event_of_a_capture(run: Run, name: str) -> None:
     Path("capture").write_text(CAPTURES[name])
     result = run("explain", "capture")
     assert result.code == 2
@@ -420,7 +424,7 @@ def test_explain_says_how_to_give_it_one_event_of_a_capture(run: Run, name: str)
     assert run("explain", "capture", "--line", "3").code == 0
 
 
-def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
+def test_explain_accepts_a_message_as_aws_prints_it(run: Run) -> None:
     for number, at in enumerate((0, 2)):
         received = json.dumps({"Messages": [message(number, EVENTS[at])]}, indent=4)
         Path(f"{number}.gz").write_bytes(gzip.compress(received.encode()))
@@ -430,7 +434,9 @@ def test_explain_takes_one_message_as_it_was_received(run: Run) -> None:
     assert (broken.code, "cannot be read to its end" in broken.err) == (2, True)
 
 
-def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_path: Path) -> None:
+def test_a_document_of_many_events_may_be_longer_than_the_limit_of_one_event(
+    run: Run, tmp_path: Path
+) -> None:
     events = [classic({"eventBody": {"call": number}}, id=str(number)) for number in range(400)]
     file = tmp_path / "batch.json"
     file.write_text(json.dumps({"Records": events}))
@@ -438,7 +444,7 @@ def test_a_document_of_many_events_may_be_longer_than_one_event(run: Run, tmp_pa
     assert (result.code, len(result.out.splitlines())) == (0, 400)
 
 
-def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_answer() -> None:
+def test_a_busy_event_is_not_written_even_if_its_verdict_has_a_token() -> None:
     out = io.BytesIO()
     rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
     busy = WatchedStore(lambda _, __: [Verdict("busy", token=5, attempt=1)])
@@ -447,7 +453,7 @@ def test_what_another_run_holds_is_not_passed_on_whatever_token_comes_with_the_a
     assert ([one.status for one in refused], out.getvalue()) == (["busy"], b"")
 
 
-def test_a_long_stream_leaves_nothing_behind_that_is_said_to_run() -> None:
+def test_no_key_of_a_written_batch_is_still_running() -> None:
     rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
     events = EventFilter(MemoryStore(), rules, io.BytesIO(), max_bytes=10_000)
     batch = events.plan([json.dumps(event).encode() for event in NEW])
@@ -456,7 +462,7 @@ def test_a_long_stream_leaves_nothing_behind_that_is_said_to_run() -> None:
     assert [events._gate.when_ended(key, lambda: None) for key in keys] == [False, False]
 
 
-def test_the_decisions_of_a_batch_are_kept_only_for_those_who_ask() -> None:
+def test_the_decisions_of_a_batch_are_kept_only_with_traces() -> None:
     rules = Ruleset([Rule(name="call", key=["body.call"])], name="n")
     lines = [json.dumps(event).encode() for event in EVENTS]
     kept = {}

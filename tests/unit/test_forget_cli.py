@@ -1,5 +1,5 @@
-"""`eventonce forget --conversation`: nothing that names the conversation is left, and a copy still
-does not run."""
+"""`eventonce forget --conversation`: the data of the conversation is deleted, and a copy still does
+not run."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def event(number: int, conversation: str, **detail: Any) -> bytes:
     return msgspec.json.encode({"id": f"id-{number}", "detail-type": "call", "detail": said})
 
 
-def told(job: Job) -> dict[str, str]:
-    """Fails for those that say so, and answers with what the caller said."""
+def reject_or_answer(job: Job) -> dict[str, str]:
+    """Reject the events whose detail has `fails`, and return a result for the other events."""
     detail = job.event.detail
     if detail.get("fails"):
         raise Reject(f"{detail.get('because', detail['conversationId'])} is no customer")
@@ -67,21 +67,21 @@ def consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     Path("eventonce.toml").write_text(CONFIG)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         consumer.observers.append(history.observer(consumer))
         consumer.process(EVENTS)
         history.flush()
         yield consumer
 
 
-def everything(folder: Path) -> bytes:
+def bytes_of_all_files(folder: Path) -> bytes:
     return b"".join(it.read_bytes() for it in folder.iterdir() if it.is_file())
 
 
-def test_nothing_of_it_is_left_and_a_copy_does_not_run(
+def test_the_data_of_a_conversation_is_deleted_and_a_copy_does_not_run(
     run: Run, consumer: Consumer, tmp_path: Path
 ) -> None:
-    assert everything(tmp_path).count(GONE.encode()) > 0
+    assert bytes_of_all_files(tmp_path).count(GONE.encode()) > 0
     dry = run("forget", "--conversation", GONE, "--dry-run", "--json").documents[0]
     assert {part["what"]: part["found"] for part in dry["parts"]} == {
         "dead letters in the store": 1,
@@ -93,7 +93,7 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
     assert done.code == 0, done.err
     assert "looked again: nothing is left of these" in done.out
     assert all(f"not reached: {it}" in done.out for it in OTHER_PLACES)
-    # The copy is told so, and gets no result; the other conversation has all that it had.
+    # The copy is a duplicate without a result; the other conversation keeps its result.
     copies = consumer.process([EVENTS[0], EVENTS[2]])
     assert statuses(copies) == ["duplicate", "duplicate"]
     assert [it.result for it in copies] == [None, {"said": f"this is {STAYS}"}]
@@ -114,7 +114,7 @@ def test_nothing_of_it_is_left_and_a_copy_does_not_run(
         ({"note": f"?id%3D{GONE}"}, 1),
     ],
 )
-def test_a_dead_letter_that_may_be_about_it_is_no_proof(
+def test_a_dead_letter_is_unclear_only_if_it_may_be_about_the_conversation(
     run: Run, consumer: Consumer, detail: dict[str, Any], code: int
 ) -> None:
     said = {"call": 8, "conversationId": "", "fails": True, "because": "this", **detail}
@@ -124,7 +124,9 @@ def test_a_dead_letter_that_may_be_about_it_is_no_proof(
     assert (done.code, done.documents[0]["unclear"]) == (code, code)
 
 
-def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
+def test_an_event_type_with_the_conversation_id_is_reported_and_fails_the_command(
+    run: Run, consumer: Consumer
+) -> None:
     said = {"call": 8, "conversationId": STAYS}
     whole = {"id": "id-8", "detail-type": f"after.{GONE}", "detail": said}
     consumer.process([msgspec.json.encode(whole)])
@@ -135,7 +137,7 @@ def test_a_type_that_names_it_is_no_proof(run: Run, consumer: Consumer) -> None:
 
 
 @pytest.mark.usefixtures("consumer")
-def test_a_type_that_names_it_is_no_proof_while_its_event_runs(run: Run) -> None:
+def test_the_type_of_a_running_event_with_the_conversation_id_fails_the_command(run: Run) -> None:
     said = {"call": 8, "conversationId": STAYS}
     whole = {"id": "id-8", "detail-type": f"after.{GONE}", "detail": said}
     done: list[Result] = []
@@ -170,7 +172,7 @@ def test_a_type_that_names_it_is_no_proof_while_its_event_runs(run: Run) -> None
         ),
     ],
 )
-def test_the_free_pages_of_postgresql_are_not_reached(
+def test_the_free_pages_of_postgresql_are_listed_as_not_reached(
     store: str, history: str, tables: list[str]
 ) -> None:
     found = not_reached(store, history)
@@ -181,8 +183,10 @@ def test_the_free_pages_of_postgresql_are_not_reached(
     ]
 
 
-def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_path: Path) -> None:
-    """All but the dead letter of another conversation, which is named."""
+def test_the_files_have_no_bytes_of_the_forgotten_conversation(
+    run: Run, consumer: Consumer, tmp_path: Path
+) -> None:
+    """A dead letter of another conversation mentions this one: it stays, and its id is printed."""
     found = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
     (mentioned,) = found["mentioned"]
     text = run("forget", "--conversation", GONE, "--yes").out
@@ -190,11 +194,11 @@ def test_its_bytes_are_gone_from_the_files(run: Run, consumer: Consumer, tmp_pat
     assert run("letters", "drop", mentioned, "--yes").code == 0
     again = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
     assert (again["mentioned"], [part["found"] for part in again["parts"]]) == ([], [0, 0, 0, 0])
-    assert GONE.encode() not in everything(tmp_path)
-    assert STAYS.encode() in everything(tmp_path)
+    assert GONE.encode() not in bytes_of_all_files(tmp_path)
+    assert STAYS.encode() in bytes_of_all_files(tmp_path)
 
 
-def test_the_audit_has_no_name(run: Run, consumer: Consumer) -> None:
+def test_the_audit_of_forget_has_no_conversation_id(run: Run, consumer: Consumer) -> None:
     run("forget", "--conversation", GONE, "--yes")
     assert GONE not in Path("audit.jsonl").read_text()
     (said,) = audit_of(Path("audit.jsonl"))
@@ -203,8 +207,8 @@ def test_the_audit_has_no_name(run: Run, consumer: Consumer) -> None:
     assert said["counts"] == {**found, "left": 0}
 
 
-def test_the_audit_of_any_action_has_no_name(run: Run, consumer: Consumer) -> None:
-    """The line stays when the conversation is forgotten later."""
+def test_the_audit_of_a_drop_has_no_conversation_id(run: Run, consumer: Consumer) -> None:
+    """The audit line of the drop stays when the conversation is forgotten later."""
     assert run("letters", "drop", "--conversation", GONE, "--yes").code == 0
     run("forget", "--conversation", GONE, "--yes")
     assert GONE not in Path("audit.jsonl").read_text()
@@ -213,7 +217,7 @@ def test_the_audit_of_any_action_has_no_name(run: Run, consumer: Consumer) -> No
 
 
 def test_with_secrets_the_audit_has_the_digest_of_the_history(run: Run, consumer: Consumer) -> None:
-    """A plain digest of a telephone number is guessed."""
+    """A plain digest of a telephone number can be guessed."""
     secret = "s" * 32
     Path("eventonce.toml").write_text(f"secrets = ['{secret}']\n{CONFIG}")
     digest = Digests([secret.encode()]).of("conversation", GONE)
@@ -227,7 +231,7 @@ def test_with_secrets_the_audit_has_the_digest_of_the_history(run: Run, consumer
     ]
 
 
-def test_a_dry_run_and_a_no_change_nothing(
+def test_a_dry_run_and_the_answer_no_change_nothing(
     run: Run, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -238,7 +242,9 @@ def test_a_dry_run_and_a_no_change_nothing(
     assert consumer.process([EVENTS[0]])[0].result == {"said": f"this is {GONE}"}
 
 
-def test_without_a_history_the_results_are_said_to_be_unknown(run: Run, consumer: Consumer) -> None:
+def test_without_a_history_the_results_are_reported_as_unknown(
+    run: Run, consumer: Consumer
+) -> None:
     Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
         'store = "sqlite:///history.db"', ""))  # fmt: skip
     done = run("forget", "--conversation", GONE, "--yes")
@@ -254,7 +260,7 @@ def test_without_a_history_the_results_are_said_to_be_unknown(run: Run, consumer
     ("bounds", "code"),
     [("most = 1000", 0), ("most = 3", 1), ('keep = "9d"', 1), ('keep = "10d"', 0)],
 )
-def test_a_history_that_may_have_dropped_decisions_too_early_is_no_proof(
+def test_forget_fails_only_if_the_history_may_have_dropped_decisions_too_early(
     run: Run, bounds: str, code: int
 ) -> None:
     """Results are kept for ten days, as records are."""
@@ -266,8 +272,8 @@ def test_a_history_that_may_have_dropped_decisions_too_early_is_no_proof(
     assert (said in done.out) == bool(code)
 
 
-class Deaf:
-    """A store that drops nothing, whatever it is told."""
+class KeepsEverything:
+    """A store that reports deletions, and deletes nothing."""
 
     def __init__(self, store: StoreAdmin) -> None:
         self.letters, self.show = store.letters, store.show
@@ -279,8 +285,8 @@ class Deaf:
         return len(keys)
 
 
-def test_what_is_left_is_told(consumer: Consumer) -> None:
-    deaf: Any = Deaf(consumer.admin)
+def test_data_that_was_not_deleted_is_counted(consumer: Consumer) -> None:
+    deaf: Any = KeepsEverything(consumer.admin)
     with History("sqlite:///history.db") as history:
         subject = Conversation(
             GONE, deaf, [lambda: StoreLetterSource(deaf, None, close=False)], history
@@ -290,7 +296,7 @@ def test_what_is_left_is_told(consumer: Consumer) -> None:
     assert found.left == 2
 
 
-def test_a_file_that_could_not_be_scrubbed_is_told(run: Run, consumer: Consumer) -> None:
+def test_a_file_that_cannot_be_scrubbed_is_reported(run: Run, consumer: Consumer) -> None:
     with closing(sqlite3.connect("history.db")) as other:
         other.execute("CREATE TABLE theirs (a)")
     done = run("forget", "--conversation", GONE, "--yes")
@@ -314,10 +320,10 @@ def test_a_redacted_dead_letter_is_found_by_the_history(run: Run, consumer: Cons
 
 
 def test_a_dead_letter_of_a_rule_that_redacts_the_id_is_found_by_the_history(run: Run) -> None:
-    """Also where it ran again, which the history has without the id."""
+    """Also after a redrive, which the history has without the id."""
     Path("eventonce.toml").write_text(f'{CONFIG}redact = ["detail.conversationId"]\n')
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         consumer.observers.append(history.observer(consumer))
         consumer.process([event(1, GONE, fails=True), event(2, STAYS, fails=True)])
         assert statuses(consumer.redrive()) == ["dead", "dead"]
@@ -333,12 +339,12 @@ def test_a_dead_letter_of_a_rule_that_redacts_the_id_is_found_by_the_history(run
     assert b'"call":2' in left.event
 
 
-def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run: Run) -> None:
+def test_a_dead_letter_of_the_subject_without_a_conversation_is_kept_and_reported(run: Run) -> None:
     """The dead letter may be of this conversation, redacted, or of none."""
     rule = '[[rule]]\nname = "call"\nsubject = ["detail.agent"]\norder = "detail.call"\n'
     Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         consumer.observers.append(history.observer(consumer))
         for number, whose in ((1, GONE), (2, "")):
             consumer.process([event(number, whose, fails=bool(not whose), agent="a")])
@@ -362,7 +368,7 @@ def test_a_version_of_a_subject_that_names_no_conversation_stays_and_is_told(run
         ("a secret of enough length", "{}, 7", 0),
     ],
 )
-def test_a_subject_of_others_that_names_it_is_erased(
+def test_a_subject_of_another_conversation_is_erased_only_if_it_has_this_id(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: str, named: str, found: int
 ) -> None:
     """Events of another conversation, or of none, may be about a state of this one."""
@@ -371,7 +377,7 @@ def test_a_subject_of_others_that_names_it_is_erased(
     head = f'secrets = ["{secrets}"]\n' if secrets else ""
     Path("eventonce.toml").write_text(head + CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         given = [secrets.encode()] if secrets else []
         with History("sqlite:///history.db", secrets=given) as history:
             consumer.observers.append(history.observer(consumer))
@@ -391,14 +397,14 @@ def test_a_subject_of_others_that_names_it_is_erased(
         assert len(history.find(Search(subject="agent-1"))) == 1
 
 
-def test_a_subject_that_stays_is_no_proof(
+def test_a_subject_that_was_not_deleted_is_reported_and_fails_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rule = '[[rule]]\nname = "call"\nsubject = ["detail.about"]\norder = "detail.call"\n'
     Path("eventonce.toml").write_text(CONFIG.partition("[[rule]]")[0] + rule)
     with load().consumer() as consumer, History("sqlite:///history.db") as history:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         consumer.observers.append(history.observer(consumer))
         consumer.process([event(3, STAYS, about=GONE)])
     monkeypatch.setattr(History, "drop_subjects", lambda *_: None)
@@ -406,13 +412,15 @@ def test_a_subject_that_stays_is_no_proof(
     assert (done.code, "1 left: run the same command again" in done.out) == (1, True)
 
 
-def test_sealed_dead_letters_are_read_and_those_without_a_key_are_told(run: Run) -> None:
+def test_sealed_dead_letters_are_opened_and_dead_letters_without_a_key_are_reported(
+    run: Run,
+) -> None:
     key, file = "11" * 32, Path("eventonce.toml")
     sealed = f'{CONFIG}[privacy]\nsealing_keys = ["{key}"]\n'.replace("[history]", "[dashboard]")
     sealed = sealed.replace('store = "sqlite:///history.db"', "")
     file.write_text(sealed)
     with load().consumer() as consumer:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         consumer.process(EVENTS)
         assert GONE.encode() not in Path("store.db-wal").read_bytes()
         file.write_text(sealed.replace(key, "22" * 32))
@@ -432,7 +440,7 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
     file = Path("eventonce.toml")
     file.write_text(f'secrets = ["{old}"]\n{CONFIG}')
     with load().consumer() as consumer:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         with History("sqlite:///history.db", secrets=[old.encode()]) as history:
             consumer.observers.append(history.observer(consumer))
             consumer.process(EVENTS)
@@ -450,7 +458,7 @@ def test_a_conversation_that_is_a_digest_in_the_history_is_found_by_its_id(run: 
     with History("sqlite:///history.db", secrets=[old.encode()]) as history:
         assert len(history.find(Search())) == 3
         digest = history.find(Search(conversation=STAYS))[0].conversation
-    # By the digest that the history shows, too: its decisions must not go without the rest.
+    # The digest that the history shows works too: its decisions are not deleted without the rest.
     found = run("forget", "--conversation", digest, "--yes", "--json").documents[0]
     left = [(part["found"], part["left"]) for part in found["parts"]]
     assert left == [(2, 0), (1, 0), (3, 0), (0, 0)]
@@ -461,12 +469,12 @@ RIGHT, WRONG = "the secret of this history", "another secret of enough length"
 
 
 @pytest.mark.parametrize("secrets", [f'secrets = ["{WRONG}"]\n', ""], ids=["wrong", "none"])
-def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> None:
-    """Of a secret that was mistyped, or rotated away too early."""
+def test_decisions_under_an_unknown_secret_fail_the_command(run: Run, secrets: str) -> None:
+    """The secret was mistyped, or it was rotated too early."""
     file = Path("eventonce.toml")
     file.write_text(f'secrets = ["{RIGHT}"]\n{CONFIG}')
     with load().consumer() as consumer:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         with History("sqlite:///history.db", secrets=[RIGHT.encode()]) as history:
             consumer.observers.append(history.observer(consumer))
             consumer.process(EVENTS)
@@ -487,7 +495,7 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
         file.write_text(f'secrets = ["{WRONG}", "{RIGHT}"]\n{CONFIG}')
         done = run("forget", "--conversation", GONE, "--yes", "--json")
         assert done.code == 0
-        # Its dead letter is found by its content, by whatever secret.
+        # The dead letter was already found by its content, which needs no secret.
         assert [(it["found"], it["left"]) for it in done.documents[0]["parts"]] == [
             (0, 0),
             (1, 0),
@@ -498,10 +506,10 @@ def test_decisions_under_another_secret_are_no_proof(run: Run, secrets: str) -> 
         assert audit_of(Path("audit.jsonl"))[-1]["ended"] == "finished"
 
 
-def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
+def test_history_reports_the_decisions_that_another_secret_hides(run: Run) -> None:
     Path("eventonce.toml").write_text(f'secrets = ["{WRONG}"]\n{CONFIG}')
     with load().consumer() as consumer:
-        consumer.on()(told)
+        consumer.on()(reject_or_answer)
         for number, secret in enumerate((RIGHT, WRONG)):
             with History("sqlite:///history.db", secrets=[secret.encode()]) as history:
                 consumer.observers[:] = [history.observer(consumer)]
@@ -512,7 +520,7 @@ def test_a_story_of_which_a_part_is_hidden_says_so(run: Run) -> None:
     assert "1 decision cannot be found by an id" in found.err
 
 
-def test_a_group_under_another_secret_is_said_to_be_unknown(run: Run, consumer: Consumer) -> None:
+def test_a_group_id_made_with_another_secret_is_explained(run: Run, consumer: Consumer) -> None:
     (group, *_) = run("letters", "groups", "--json").documents
     assert run("letters", "list", "--group", group["id"], "--json").documents
     Path("eventonce.toml").write_text(f'secrets = ["{WRONG}"]\n{CONFIG}')
@@ -520,8 +528,8 @@ def test_a_group_under_another_secret_is_said_to_be_unknown(run: Run, consumer: 
     assert found.out.startswith("no dead letters of this group; the id of a group is made with")
 
 
-def test_a_history_that_is_not_there_is_no_proof(run: Run, consumer: Consumer) -> None:
-    """A path that is relative to another folder is one that nobody looked into."""
+def test_a_missing_history_is_reported_and_fails_the_command(run: Run, consumer: Consumer) -> None:
+    """A relative path may lead to another folder, which has no history."""
     Path("eventonce.toml").write_text(CONFIG.replace("history.db", "elsewhere.db"))
     done = run("forget", "--conversation", GONE, "--yes")
     assert done.code == 1
@@ -529,7 +537,7 @@ def test_a_history_that_is_not_there_is_no_proof(run: Run, consumer: Consumer) -
     assert "there is no history sqlite:///elsewhere.db" in done.out
 
 
-def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
+def test_an_id_within_another_text_is_reported_even_if_json_escapes_it(
     run: Run, consumer: Consumer
 ) -> None:
     name, said = "fall-müller", json.dumps("from fall-müller")
@@ -549,7 +557,9 @@ def test_an_id_that_is_elsewhere_in_a_text_is_told_also_if_it_is_escaped(
     assert done.code == 1
 
 
-def test_what_the_history_cannot_know_is_told(run: Run, consumer: Consumer) -> None:
+def test_results_from_before_the_history_began_are_reported_as_not_looked_for(
+    run: Run, consumer: Consumer
+) -> None:
     with History("sqlite:///history.db") as history:
         begin = history.begin()
     found = run("forget", "--conversation", "none", "--dry-run").out
@@ -557,8 +567,8 @@ def test_what_the_history_cannot_know_is_told(run: Run, consumer: Consumer) -> N
     assert "not looked for: results of events that the history does not have: those before" in found
 
 
-def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -> None:
-    """A worker with `--dashboard` keeps one that no file names."""
+def test_the_history_of_a_dashboard_is_searched(run: Run, consumer: Consumer) -> None:
+    """A worker with `--dashboard` keeps a history that no file names."""
     Path("eventonce.toml").write_text(CONFIG.replace("[history]", "[dashboard]").replace(
         'store = "sqlite:///history.db"', ""))  # fmt: skip
     with History(DASHBOARD_HISTORY) as history:
@@ -571,7 +581,7 @@ def test_the_history_of_a_dashboard_is_looked_at(run: Run, consumer: Consumer) -
 @pytest.mark.parametrize("name", ["x" * 201, "x" * 5_000, "é?" * 250])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_a_long_id_is_forgotten(run: Run, consumer: Consumer, name: str, ascii_only: bool) -> None:
-    """However its sender writes its letters in JSON."""
+    """With its characters escaped in JSON, and without."""
     for number, whose in enumerate((name, f"{name}."), start=8):
         said = {"call": number, "conversationId": whose, "fails": True, "because": "it"}
         whole = {"id": f"id-{number}", "detail-type": "call", "detail": said}
@@ -600,5 +610,7 @@ def test_a_long_id_is_forgotten(run: Run, consumer: Consumer, name: str, ascii_o
         ("00ff", "--dry-run"),
     ],
 )
-def test_what_is_meant_must_be_clear(run: Run, words: tuple[str, ...]) -> None:
+def test_missing_conflicting_or_invalid_arguments_are_refused(
+    run: Run, words: tuple[str, ...]
+) -> None:
     assert run("forget", *words, "--yes").code == 2

@@ -1,4 +1,4 @@
-"""A consumer goes on in both processes after a fork, although no thread lives on in the child."""
+"""A consumer after a fork: both processes go on, although the child has none of the threads."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ sys.exit(1 if failed else ended)
 STOLEN = 7
 
 LEASES = ("0.3", "3", "15")
-"""Seconds. The first is enough, unless something keeps this machine from renewing in time: then
-the same is tried with more of it. A lease that nobody renews ends under each of them."""
+"""Seconds. The first lease is enough, unless this machine is too slow to renew it in time: then a
+longer lease is tried. A lease that is not renewed ends under each of them."""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

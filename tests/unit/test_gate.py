@@ -1,4 +1,4 @@
-"""The gate: calls are shared, leases kept, and a copy waits for the run of its own process."""
+"""The gate: shared calls, renewed leases, and copies that wait for the run of their process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"], lease=3600)
 
 
 class Recording(MemoryStore):
-    """Tells what it was asked in each call; the first claim waits until it may go on."""
+    """A store that records each call; on request the first claim waits until `go` is set."""
 
     def __init__(self, *, waits: bool = False) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Recording(MemoryStore):
         return super().settle(settlements, now)
 
 
-def test_callers_of_one_moment_share_a_call_of_the_store() -> None:
+def test_simultaneous_callers_share_one_call_of_the_store() -> None:
     store = Recording(waits=True)
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     with ThreadPoolExecutor() as pool:
@@ -117,8 +117,8 @@ def through_lambda(consumer: Consumer, event: Any) -> str:
 
 
 @contextmanager
-def one_that_runs(consumer: Consumer, begun: threading.Event) -> Iterator[Any]:
-    """The event 0 is being run in another thread."""
+def running_event(consumer: Consumer, begun: threading.Event) -> Iterator[Any]:
+    """Event 0 runs in another thread while the block runs."""
     with ThreadPoolExecutor() as pool:
         run = pool.submit(consumer.process, [call(0)])
         assert begun.wait(PATIENCE)
@@ -140,14 +140,14 @@ def test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate(
 
     store = Recording()
     consumer = Consumer(store, rules=RULE, handler=handler)
-    with one_that_runs(consumer, begun) as pool:
+    with running_event(consumer, begun) as pool:
         copy = pool.submit(way, consumer, call(0))
         until(lambda: consumer.runtime.gate._waiters)
         assert not copy.done()
         go.set()
         assert copy.result(PATIENCE) == "duplicate"
     assert ran == ["id-0"]
-    # The run, the copy, and the copy when it was woken: nobody asks meanwhile.
+    # The run, the copy, and the copy after it was woken: no claim in between.
     assert len(store.claims) == 3
     assert (consumer.runtime.gate._waiters, consumer.runtime.gate._running) == ({}, {})
     consumer.close()
@@ -190,7 +190,7 @@ def test_a_copy_inside_the_handler_of_its_own_run_is_busy_at_once(
     consumer.close()
 
 
-def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_busy_after_the_longest_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 0.05)
     begun, go = threading.Event(), threading.Event()
 
@@ -199,7 +199,7 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert go.wait(PATIENCE)
 
     consumer = Consumer("memory:", rules=RULE, handler=handler)
-    with one_that_runs(consumer, begun):
+    with running_event(consumer, begun):
         assert through_process(consumer, call(0)) == "busy"
         assert through_a_loop(consumer, call(0)) == "busy"
         go.set()
@@ -207,16 +207,16 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
-def test_a_copy_of_another_processes_run_asks_again_and_learns_the_outcome(
+def test_a_copy_of_a_run_in_another_process_asks_again_and_gets_the_outcome(
     monkeypatch: pytest.MonkeyPatch, *, on_loop: bool
 ) -> None:
-    # The time for a run of this process is no bound of the time for one of another.
+    # COPY_WAIT limits the wait for a run of this process, not for a run of another process.
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 0.0)
     store = Recording()
     elsewhere = Consumer(store, rules=RULE, handler=lambda _: "its result")
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     pool = ThreadPoolExecutor()
-    # Leaving the block completes it.
+    # Leaving the block completes the run.
     with pool, elsewhere.once(call(0)) as job:
         job.result = "its result"
 
@@ -233,10 +233,10 @@ def test_a_copy_of_another_processes_run_asks_again_and_learns_the_outcome(
     consumer.close()
 
 
-def test_plain_code_on_a_loop_does_not_hold_it_to_wait_for_a_copy(
+def test_synchronous_code_on_a_loop_does_not_block_the_loop_to_wait_for_a_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The run may be a block of another task of the very loop."""
+    """The run may be a `once` block in another task of the same loop."""
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 10 * PATIENCE)
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
 
@@ -257,14 +257,14 @@ def test_plain_code_on_a_loop_does_not_hold_it_to_wait_for_a_copy(
     assert asyncio.run(story()) == "busy"
 
 
-def test_where_nobody_has_imported_asyncio_there_is_no_loop(
+def test_no_loop_is_found_when_asyncio_is_not_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "asyncio")
     assert not inline._on_loop()
 
 
-def test_a_cancelled_batch_waits_for_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_batch_does_not_wait_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.consumer.COPY_WAIT", 10 * PATIENCE)
     begun, go = threading.Event(), threading.Event()
 
@@ -281,14 +281,14 @@ def test_a_cancelled_batch_waits_for_no_other_run(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(asyncio.CancelledError):
             await copy
 
-    with one_that_runs(consumer, begun):
+    with running_event(consumer, begun):
         asyncio.run(story())
         go.set()
     consumer.close()
 
 
-def test_handlers_that_fill_all_threads_and_process_events_themselves_come_to_an_end() -> None:
-    """And no more of them run side by side than there are threads."""
+def test_handlers_that_fill_all_threads_and_process_events_themselves_finish() -> None:
+    """And at most as many handlers run at the same time as the consumer has threads."""
     running, most, counting = 0, 0, threading.Lock()
     inner = Rule(name="inner", match="inner", key=["detail.call"])
 
@@ -327,8 +327,8 @@ def test_an_async_handler_runs_in_the_context_of_its_caller() -> None:
         assert asyncio.run(story(consumer)) == ["the caller"] * 2
 
 
-def test_a_batch_that_is_under_way_when_the_consumer_is_closed_comes_to_its_end() -> None:
-    """Its handler is on the loop that closes: nobody can wait for it there."""
+def test_a_batch_in_flight_finishes_after_its_consumer_is_closed() -> None:
+    """Its handler runs on the loop that calls `close`, so `close` cannot wait for the handler."""
 
     async def story() -> list[str]:
         closed = asyncio.Event()
@@ -346,7 +346,7 @@ def test_a_batch_that_is_under_way_when_the_consumer_is_closed_comes_to_its_end(
     assert asyncio.run(story()) == ["done"] * 2
 
 
-def test_the_timer_is_there_again_for_a_batch_after_close() -> None:
+def test_the_timer_starts_again_for_a_batch_after_close() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     gate = consumer.runtime.gate
     for _ in range(2):
@@ -358,8 +358,8 @@ def test_the_timer_is_there_again_for_a_batch_after_close() -> None:
             gate.close()
 
 
-def slot_work(most: int, items: list[str], *, close_at_once: bool) -> int:
-    """How many threads ran these."""
+def threads_used(most: int, items: list[str], *, close_at_once: bool) -> int:
+    """The number of threads that ran these items."""
     threads, done, together = set[int](), list[str](), threading.Barrier(4)
 
     def work(item: str) -> None:
@@ -379,18 +379,20 @@ def slot_work(most: int, items: list[str], *, close_at_once: bool) -> int:
 
 def test_one_slot_is_enough_for_quick_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
-    assert slot_work(4, ["quick"] * 100, close_at_once=False) == 1
+    assert threads_used(4, ["quick"] * 100, close_at_once=False) == 1
 
 
 @pytest.mark.parametrize("close_at_once", [False, True])
-def test_slow_handlers_get_all_slots_though_they_are_closed(*, close_at_once: bool) -> None:
-    assert slot_work(4, ["slow"] * 8, close_at_once=close_at_once) == 4
+def test_slow_handlers_get_all_slots_even_if_the_slots_are_closed_at_once(
+    *, close_at_once: bool
+) -> None:
+    assert threads_used(4, ["slow"] * 8, close_at_once=close_at_once) == 4
 
 
 @pytest.mark.parametrize(
     ("store", "left"), [(MemoryStore(), ("run", 1)), (WatchedStore(away("settle")), ("busy", 0))]
 )
-def test_what_was_granted_to_a_caller_who_is_gone_is_free_at_once_and_was_no_attempt(
+def test_an_abandoned_grant_is_released_and_not_counted_if_the_store_answers(
     store: MemoryStore, left: tuple[str, int]
 ) -> None:
     gate = Gate(store)
@@ -424,7 +426,7 @@ def planned(consumer: Consumer, *numbers: int) -> list[Run]:
     return [Run(plan, plan.claim) for plan in plans if isinstance(plan, Plan)]
 
 
-def test_what_was_granted_to_one_who_was_interrupted_before_he_heard_of_it_is_freed() -> None:
+def test_a_grant_whose_caller_was_interrupted_before_the_answer_is_released() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     (run,) = planned(consumer, 0)
     consumer.runtime.gate.claim([run.claim])
@@ -433,7 +435,7 @@ def test_what_was_granted_to_one_who_was_interrupted_before_he_heard_of_it_is_fr
 
 
 @pytest.mark.parametrize("leases", [(1_000, 3_600_000), (3_600_000, 1_000)])
-def test_a_batch_is_looked_after_for_its_shortest_lease(leases: tuple[int, int]) -> None:
+def test_a_batch_is_due_for_renewal_by_its_shortest_lease(leases: tuple[int, int]) -> None:
     with Consumer("memory:", rules=RULE, handler=lambda _: None) as consumer:
         runs = planned(consumer, 0, 1)
         for run, lease in zip(runs, leases, strict=True):

@@ -1,4 +1,4 @@
-"""The gate: what it notes of runs, when its timer looks, what that settles, and how it ends."""
+"""The gate: the runs that it notes, and its timer: checks, settlements and the end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses, until
 CLAIM = Claim(b"a", 1, 60_000, 864_000_000, 5)
 
 
-def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
+def test_a_copy_of_a_run_of_another_consumer_is_busy_at_once() -> None:
     asked: list[str] = []
     store = WatchedStore(lambda verb, _: asked.append(verb))
     elsewhere, here = (Consumer(store, rules=ruled(), handler=lambda _: None) for _ in range(2))
-    # Another key runs here: that is no reason to ask once more.
+    # Another key runs in this consumer: that is no reason for a second claim.
     with elsewhere.once(call(0)), here.once(call(1)):
         asked.clear()
         with ThreadPoolExecutor() as pool:
@@ -35,7 +35,7 @@ def test_a_copy_of_a_run_elsewhere_is_busy_at_once() -> None:
         assert asked == ["claim"]
 
 
-def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
+def test_a_copy_of_a_run_of_another_consumer_asks_until_its_wait_ends_and_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(running_batch, "PAUSES", (0.001, 0.002))
@@ -49,7 +49,7 @@ def test_a_copy_of_a_run_elsewhere_asks_as_long_as_it_may_wait_and_is_then_busy(
 
 
 @pytest.mark.parametrize("ends", [(1, 2), (2, 1)])
-def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits(
+def test_the_end_of_the_last_of_two_runs_of_a_key_wakes_the_waiting_callers(
     ends: tuple[int, int],
 ) -> None:
     clock, woken = ManualClock(), list[str]()
@@ -65,9 +65,9 @@ def test_of_two_runs_of_a_key_here_the_end_of_the_last_wakes_who_waits(
     assert woken == ["woken"]
 
 
-def test_one_who_waits_for_the_next_run_of_a_key_is_woken_by_its_end() -> None:
-    """The next run begins, and a batch waits for it, while those that waited for the last run are
-    woken."""
+def test_a_caller_that_waits_for_the_next_run_of_a_key_is_woken_by_the_end_of_that_run() -> None:
+    """The next run begins, and a batch waits for it, while the callers that waited for the last run
+    are woken."""
     gate, woken = Gate(MemoryStore()), list[str]()
     first, following = (Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in (1, 2))
 
@@ -83,7 +83,7 @@ def test_one_who_waits_for_the_next_run_of_a_key_is_woken_by_its_end() -> None:
     assert woken == ["woken"]
 
 
-def test_copies_that_nobody_waits_for_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_noted_busy_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "MOST_ITEMS", 3)
     gate = Gate(MemoryStore())
     claims = [Claim(b"a", nonce, 60_000, 864_000_000, 5) for nonce in range(1, 8)]
@@ -94,7 +94,7 @@ def test_copies_that_nobody_waits_for_fill_no_memory(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
-def test_the_child_of_a_fork_waits_for_no_call_of_its_parent(
+def test_the_child_of_a_fork_does_not_wait_for_a_call_of_its_parent(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "LONGEST_CALL", 10 * PATIENCE)
@@ -123,7 +123,7 @@ def test_the_child_of_a_fork_waits_for_no_call_of_its_parent(
     [(True, ["done"], "unguarded", 3), (False, [], "dead", 1)],
     ids=["unguarded", "given up"],
 )
-def test_the_timer_settles_what_returned_and_leaves_the_rest_to_the_engine(
+def test_the_timer_settles_completed_runs_and_leaves_other_runs_to_the_engine(
     before: list[str],
     became: str,
     times: int,
@@ -151,7 +151,7 @@ def test_the_timer_settles_what_returned_and_leaves_the_rest_to_the_engine(
     assert ran.count("id-1") == times
 
 
-def test_the_timer_sleeps_between_two_looks_and_asks_the_store_for_nothing(
+def test_the_timer_sleeps_between_two_checks_and_sends_no_empty_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
@@ -187,14 +187,14 @@ def timer_of(consumer: Consumer) -> threading.Thread:
     return timer
 
 
-def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
+def test_the_timer_is_a_daemon_thread_and_ends_with_its_consumer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gates, "TIMER_IDLE", 10 * PATIENCE)
     consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     timer = timer_of(consumer)
     assert timer.daemon
-    # Of two events it is looked after earlier: the same timer does it.
+    # A batch of two events is due earlier: the same timer renews its leases.
     consumer.process([call(1), call(2)])
     assert consumer.runtime.gate._timer is timer
     consumer.close()
@@ -202,7 +202,7 @@ def test_the_timer_ends_with_its_consumer_and_keeps_no_process_from_ending(
     assert not timer.is_alive()
 
 
-def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
+def test_the_timer_of_a_consumer_that_is_not_closed_ends_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gates, "TIMER_IDLE", 0.01)
@@ -212,14 +212,14 @@ def test_the_timer_of_a_consumer_that_nobody_closed_ends_by_itself(
     assert not timer.is_alive()
 
 
-def test_a_timer_that_was_stopped_promises_nobody_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_timer_has_no_time_for_its_next_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "TIMER_IDLE", 0.01)
     gate = Gate(MemoryStore())
     gate._tend(threading.current_thread())
     assert gate._timer_due == inf
 
 
-def test_a_timer_that_ends_late_leaves_the_next_one_alone() -> None:
+def test_a_timer_that_ends_late_does_not_stop_the_next_timer() -> None:
     under_way, go = threading.Event(), threading.Event()
 
     def look(verb: str, _: object) -> None:
@@ -243,7 +243,7 @@ def test_a_timer_that_ends_late_leaves_the_next_one_alone() -> None:
 
 
 @pytest.mark.parametrize("moment", ["looks when to wake", "ends"])
-def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
+def test_a_batch_that_begins_while_the_timer_finds_none_is_renewed(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = moment == "ends"
@@ -269,7 +269,7 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
         def __iter__(self) -> Any:
             self.times += 1
             seen = [*super().__iter__()]
-            # First it looks who needs it now.
+            # The first check is for the batches that are due now.
             if self.times == 2 and not ends:
                 comes()
             return iter(seen)
@@ -289,7 +289,7 @@ def test_a_batch_that_comes_while_the_timer_sees_none_is_looked_after(
     consumer.close()
 
 
-def test_a_store_that_raises_what_it_should_not_leaves_the_timer_at_work() -> None:
+def test_the_timer_goes_on_after_an_unexpected_exception_of_the_store() -> None:
     renewed: list[str] = []
 
     def look(verb: str, asked: Any) -> None:

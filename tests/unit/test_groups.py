@@ -12,7 +12,7 @@ def group(record: str) -> str:
     return record.rstrip("0123456789")
 
 
-def test_the_first_of_all_groups_come_before_the_second_ones() -> None:
+def test_the_first_records_of_all_groups_come_before_the_second_records() -> None:
     groups = Groups(["a1", "b1", "a2", "a3", "b2"], group)
     rows = []
     while groups:
@@ -23,7 +23,7 @@ def test_the_first_of_all_groups_come_before_the_second_ones() -> None:
     assert rows == [["a1", "b1"], ["a2", "b2"], ["a3"]]
 
 
-def test_nothing_is_tried_behind_a_record_that_is_not_settled() -> None:
+def test_a_record_waits_until_the_record_before_it_in_its_group_is_settled() -> None:
     groups = Groups(["a1", "b1", "a2", "b2"], group)
     assert groups.take(100) == ["a1", "b1"]
     assert not groups
@@ -32,7 +32,7 @@ def test_nothing_is_tried_behind_a_record_that_is_not_settled() -> None:
     assert groups.take(100) == ["b2"]
 
 
-def test_records_with_no_group_wait_for_nobody() -> None:
+def test_records_without_a_group_do_not_wait() -> None:
     groups = Groups(["1", "2", "3"], group)
     assert groups.take(2) == ["1", "2"]
     assert groups.take(2) == ["3"]
@@ -47,7 +47,7 @@ def test_the_same_record_twice_is_two_records() -> None:
     assert not groups
 
 
-def test_whatever_is_taken_each_group_is_tried_in_order_and_whole() -> None:
+def test_every_record_is_tried_and_each_group_is_tried_in_order() -> None:
     chance = random.Random(7)
     for _ in range(200):
         numbers = range(chance.randint(0, 12))

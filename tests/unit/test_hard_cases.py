@@ -45,8 +45,10 @@ def slow_to_settle(verb: str, asked: Sequence[Any]) -> None:
         time.sleep(0.2)
 
 
-def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where this machine is kept from renewing in time, all of it is tried with longer leases.
+def test_the_leases_of_a_long_batch_are_renewed_until_its_last_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # If this machine is too slow to renew in time, the same is tried with longer leases.
     for interval in (0.1, 1.0, 5.0):
         monkeypatch.setattr(runners, "SETTLE_INTERVAL", interval)
         ended, late = _long_batch(interval)
@@ -57,7 +59,7 @@ def test_leases_are_renewed_over_the_waves_of_a_long_batch(monkeypatch: pytest.M
 
 
 def _long_batch(interval: float) -> tuple[list[str], list[str]]:
-    """The ends of ten events that take an interval each, and verdicts for others on the last."""
+    """The statuses of ten events that take an interval each, and of a rival's copy of the last."""
     rule = Rule(name="call", match="call", key=["detail.call"], lease=6 * interval)
     store, late = MemoryStore(), list[str]()
     thief = Consumer(store, rules=rule, handler=lambda _: None)
@@ -71,7 +73,7 @@ def _long_batch(interval: float) -> tuple[list[str], list[str]]:
     return statuses(consumer.process([call(n) for n in range(10)])), late
 
 
-def test_what_finishes_while_others_are_settled_is_settled_too(
+def test_a_run_that_finishes_while_other_runs_are_settled_is_settled_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.1)
@@ -84,7 +86,7 @@ def test_what_finishes_while_others_are_settled_is_settled_too(
         assert statuses(consumer.process([call(1), call(2), call(3)])) == ["done"] * 3
 
 
-def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
+def test_the_timer_does_not_complete_a_run_whose_commit_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.1)
@@ -112,7 +114,7 @@ def test_a_run_whose_commit_is_under_way_is_not_completed_behind_its_back(
     assert statuses(outcomes) == ["failed", "done", "done"]
 
 
-def test_a_version_does_not_get_the_grant_of_another_in_its_batch() -> None:
+def test_a_version_does_not_get_the_grant_of_another_version_in_its_batch() -> None:
     rule = Rule(name="a", match="a", subject=["detail.a"], order="detail.v", state=["detail.v"])
     ran: list[int] = []
 
@@ -124,7 +126,7 @@ def test_a_version_does_not_get_the_grant_of_another_in_its_batch() -> None:
     assert ran == [2]
 
 
-def test_a_live_event_does_not_follow_a_replay_that_is_only_reported() -> None:
+def test_a_live_event_runs_beside_a_replay_that_is_only_reported() -> None:
     rule = Rule(name="call", match="call", key=["detail.call"], on_replay="report")
     consumer = Consumer("memory:", rules=rule, handler=lambda _: None)
     assert statuses(consumer.process([call(1, **{"replay-name": "r"}), call(1)])) == [
@@ -139,7 +141,7 @@ def test_a_shadow_rule_runs_copies_of_one_batch_too() -> None:
     assert statuses(consumer.process([call(1), call(1)])) == ["done", "unguarded"]
 
 
-def test_other_content_under_a_dead_key_is_a_letter_of_its_own() -> None:
+def test_other_content_under_the_key_of_a_dead_letter_is_a_second_dead_letter() -> None:
     def never(_: Job) -> None:
         raise Reject("no")
 
@@ -150,7 +152,7 @@ def test_other_content_under_a_dead_key_is_a_letter_of_its_own() -> None:
     assert {json.loads(letter.event)["source"] for letter in consumer.letters()} == {"s", "other"}
 
 
-def test_what_died_under_an_older_key_can_be_redriven() -> None:
+def test_a_dead_letter_under_an_older_key_can_be_redriven() -> None:
     store, bad = MemoryStore(), [True]
 
     def handler(_: Job) -> None:
@@ -163,7 +165,7 @@ def test_what_died_under_an_older_key_can_be_redriven() -> None:
     assert statuses(Consumer(store, rules=newer, handler=handler).redrive()) == ["done"]
 
 
-def test_what_runs_under_an_older_key_is_not_run_beside_it() -> None:
+def test_an_event_that_runs_under_an_older_key_is_busy_under_the_newer_key() -> None:
     store, ran = MemoryStore(), list[str]()
     newer = Rule(name="call", match="call", key=["detail.call", "source"], also=[["detail.call"]])
     deployed = Consumer(store, rules=newer, handler=lambda job: ran.append(job.event.id))
@@ -177,7 +179,7 @@ def test_what_runs_under_an_older_key_is_not_run_beside_it() -> None:
 
 
 @pytest.mark.parametrize(("policy", "status"), [("retry", "failed"), ("run", "unguarded")])
-def test_a_store_that_is_away_is_told_also_where_an_older_key_is_asked_for(
+def test_an_unavailable_store_is_reported_also_when_an_older_key_is_claimed(
     policy: Any, status: str
 ) -> None:
     newer = Rule(
@@ -193,7 +195,7 @@ def test_a_store_that_is_away_is_told_also_where_an_older_key_is_asked_for(
     assert outcome.reason.startswith("the store did not answer"), outcome.reason
 
 
-def test_two_events_of_one_older_key_are_asked_for_one_after_the_other() -> None:
+def test_two_events_with_one_older_key_are_claimed_one_after_the_other() -> None:
     def look(verb: str, asked: Sequence[Any]) -> None:
         assert verb != "claim" or len({claim.key for claim in asked}) == len(asked)
 
@@ -227,7 +229,7 @@ class GeneratorObject:
         wraps(generator)(async_generator),
     ],
 )
-def test_a_handler_that_would_never_run_is_refused(handler: Any) -> None:
+def test_a_handler_that_is_a_generator_is_refused(handler: Any) -> None:
     with pytest.raises(ConfigError, match="yield"):
         Consumer("memory:", rules=RULE, handler=handler)
 
@@ -265,13 +267,13 @@ class AsyncObject:
 @pytest.mark.parametrize(
     "handler", [awaited, partial(awaited), AsyncObject(), AsyncObject().__call__]
 )
-def test_whatever_is_async_is_awaited(handler: Any) -> None:
+def test_every_form_of_async_handler_is_awaited(handler: Any) -> None:
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         (outcome,) = consumer.process([call(1)])
     assert outcome.result == "awaited"
 
 
-def test_a_source_that_invents_types_does_not_fill_the_memory(
+def test_the_number_of_event_types_in_memory_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(routing, "KNOWN_TYPES", 10)
@@ -281,12 +283,12 @@ def test_a_source_that_invents_types_does_not_fill_the_memory(
     assert len(routes._known) == 5
 
 
-class Speechless(Exception):
+class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError
 
 
-def endless() -> list[Any]:
+def list_that_contains_itself() -> list[Any]:
     value: list[Any] = []
     value.append(value)
     return value
@@ -296,12 +298,14 @@ def endless() -> list[Any]:
     "do",
     [
         lambda: (_ for _ in ()).throw(Retry(after=float("inf"))),
-        lambda: (_ for _ in ()).throw(Speechless()),
+        lambda: (_ for _ in ()).throw(Unprintable()),
         lambda: (_ for _ in ()).throw(Reject(os.fsdecode(b"caf\xe9"))),
-        endless,
+        list_that_contains_itself,
     ],
 )
-def test_nothing_a_handler_does_escapes_or_costs_its_neighbours(do: Any, tmp_path: Path) -> None:
+def test_an_odd_exception_or_result_of_a_handler_does_not_affect_the_other_events(
+    do: Any, tmp_path: Path
+) -> None:
     consumer = Consumer(
         SQLiteStore(tmp_path / "a.db"),
         rules=RULE,
@@ -311,7 +315,7 @@ def test_nothing_a_handler_does_escapes_or_costs_its_neighbours(do: Any, tmp_pat
     assert statuses(consumer.process([call(1)])) == ["duplicate"]
 
 
-def test_a_handler_that_commits_by_itself_does_not_block_the_store(tmp_path: Path) -> None:
+def test_a_handler_that_commits_its_transaction_does_not_block_the_store(tmp_path: Path) -> None:
     consumer = Consumer(SQLiteStore(tmp_path / "a.db", wait=0.2), rules=RULE)
     consumer.on("call")(lambda job: job.connection.commit() if job.event.id == "id-1" else None)
     kept = consumer.process([call(1)])
@@ -319,7 +323,7 @@ def test_a_handler_that_commits_by_itself_does_not_block_the_store(tmp_path: Pat
     assert statuses(consumer.process([call(2)])) == ["done"]
 
 
-def test_an_inner_cancellation_is_that_events_failure() -> None:
+def test_a_cancellation_inside_a_handler_fails_only_its_event() -> None:
     async def handler(job: Job) -> None:
         if job.event.id == "id-1":
             raise asyncio.CancelledError
@@ -403,7 +407,7 @@ def test_closing_does_not_leave_a_caller_waiting_for_ever() -> None:
     closing.join()
 
 
-def test_letters_of_another_consumer_are_not_redriven_and_dropped() -> None:
+def test_dead_letters_of_another_consumer_are_refused_and_kept() -> None:
     def never(_: Job) -> None:
         raise Reject("no")
 
@@ -417,12 +421,12 @@ def test_letters_of_another_consumer_are_not_redriven_and_dropped() -> None:
     assert len(list(billing.letters())) == 1
 
 
-def test_bytes_that_can_change_are_one_event() -> None:
+def test_a_bytearray_is_one_event() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     assert statuses(consumer.process(bytearray(json.dumps(call(1)).encode()))) == ["done"]
 
 
-def test_a_get_request_is_no_event() -> None:
+def test_a_get_request_is_answered_with_405() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     answer = lambda_handler(consumer)(
         {"requestContext": {"http": {"method": "GET"}}, "headers": {}}, None
@@ -430,7 +434,7 @@ def test_a_get_request_is_no_event() -> None:
     assert answer["statusCode"] == 405
 
 
-def test_filter_hands_over_what_is_dead_under_an_older_key(
+def test_filter_rejects_an_event_that_is_dead_under_an_older_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -450,7 +454,7 @@ def test_filter_hands_over_what_is_dead_under_an_older_key(
     assert "given up" in Path("rejects").read_text()
 
 
-def test_a_file_that_cannot_be_opened_is_said_without_a_traceback(
+def test_a_file_that_cannot_be_opened_ends_the_command_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -459,7 +463,7 @@ def test_a_file_that_cannot_be_opened_is_said_without_a_traceback(
             main(args)
 
 
-def test_a_worker_that_was_overtaken_is_told() -> None:
+def test_a_run_that_was_overtaken_is_fenced_and_not_acknowledged() -> None:
     clock = ManualClock()
     store = MemoryStore(clock=clock)
 

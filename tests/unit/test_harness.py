@@ -30,13 +30,15 @@ class Crm:
         self.closed[job.event.detail["call"]] += 1
 
 
-def test_three_lines_show_that_a_handler_survives_copies_and_a_crash(eventonce: Harness) -> None:
+def test_an_idempotent_handler_survives_copies_and_a_crash(eventonce: Harness) -> None:
     crm = Crm(honours=True)
     eventonce.deliver(call(1), to=crm.close, copies=3, crash_after="effect", rules=RULE)
     assert crm.closed == {1: 1}
 
 
-def test_a_handler_that_does_not_survive_a_crash_is_found_out(eventonce: Harness) -> None:
+def test_a_handler_that_is_not_idempotent_repeats_its_effect_after_a_crash(
+    eventonce: Harness,
+) -> None:
     crm = Crm(honours=False)
     eventonce.deliver(call(1), to=crm.close, copies=3, crash_after="effect", rules=RULE)
     assert crm.closed == {1: 2}
@@ -57,7 +59,7 @@ def test_copies_in_any_order_take_effect_once(eventonce: Harness, seed: int) -> 
     assert Counter(outcome.status for outcome in outcomes) == {"done": 5, "duplicate": 10}
 
 
-def test_a_consumer_is_tried_with_its_own_rules_and_handlers_on_another_store(
+def test_a_consumer_is_tested_with_its_rules_and_handlers_on_another_store(
     eventonce: Harness,
 ) -> None:
     crm = Crm(honours=True)
@@ -69,7 +71,7 @@ def test_a_consumer_is_tried_with_its_own_rules_and_handlers_on_another_store(
     assert consumer.admin.stats().records == 0
 
 
-def test_an_async_handler_is_tried_alike(eventonce: Harness) -> None:
+def test_an_async_handler_survives_copies_and_a_crash(eventonce: Harness) -> None:
     crm = Crm(honours=True)
 
     async def handler(job: Job) -> None:
@@ -79,7 +81,7 @@ def test_an_async_handler_is_tried_alike(eventonce: Harness) -> None:
     assert crm.closed == {1: 1}
 
 
-def test_what_fails_comes_again_until_it_is_settled(eventonce: Harness) -> None:
+def test_a_failed_event_is_delivered_again_until_it_is_settled(eventonce: Harness) -> None:
     tries = 0
 
     def handler(_: Job) -> None:
@@ -93,14 +95,14 @@ def test_what_fails_comes_again_until_it_is_settled(eventonce: Harness) -> None:
 
 
 @pytest.mark.parametrize("given", [{"copies": 0}, {"crash_after": "effects"}])
-def test_what_would_deliver_nothing_or_kill_nobody_is_refused(
+def test_zero_copies_and_an_unknown_moment_of_a_crash_are_refused(
     eventonce: Harness, given: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=next(iter(given))):
         eventonce.deliver(call(1), to=Crm(honours=True).close, rules=RULE, **given)
 
 
-def test_without_a_seed_the_order_is_kept(eventonce: Harness) -> None:
+def test_without_shuffle_the_order_of_the_events_is_kept(eventonce: Harness) -> None:
     ran: list[int] = []
     events = [call(number) for number in range(20)]
     eventonce.deliver(

@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> None:
+def test_history_prints_the_story_of_a_call(run: Run, config: Path, tmp_path: Path) -> None:
     spoken = {"detail-type": "call.ended", "source": "s", "detail": {"contactId": 4711}}
     other = {"detail-type": "call.ended", "source": "s", "detail": {"contactId": 4712}}
     capture = write_lines(
@@ -47,7 +47,7 @@ def test_the_story_of_a_call_is_told(run: Run, config: Path, tmp_path: Path) -> 
     assert run("run", "-c", config, "--from", capture).code == 0
     found = run("history", "-c", config, "--conversation", "4711")
     assert found.code == 0
-    # Which of the two events was first is not said: handlers run side by side.
+    # The order of the two events is not asserted: handlers run side by side.
     head, *_, total = found.out.splitlines()
     assert head.endswith("  call.ended")
     assert found.out.count("\n  ran at ") == 2
@@ -90,7 +90,7 @@ def test_the_story_of_a_state_names_its_subject_and_the_version_that_won(
     found = run("history", "-c", config, "--subject", "u-1, 7")
     assert "\n  subject u-1, 7, key " in found.out
     assert "which was applied; event a has that version\n" in found.out
-    # The event that took effect is none of those that are asked for.
+    # The event that took effect has none of the statuses that are asked for.
     dropped = run("history", "-c", config, "--status", "duplicate,stale", "--json").documents[0]
     assert [
         (one["id"], one["subject"], one["winner"])
@@ -128,7 +128,7 @@ def test_a_limit_cuts_no_run_from_the_story_of_a_call(
     assert last[0].startswith("ran at ")
 
 
-def test_the_totals_say_the_statuses_behind_each_outcome(
+def test_the_totals_show_the_statuses_of_each_outcome(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     config.write_text(config.read_text().replace('"*"', '"call.ended"'))
@@ -149,7 +149,7 @@ def test_the_totals_say_the_statuses_behind_each_outcome(
     }
 
 
-def test_the_totals_say_since_when_they_count_also_what_is_no_longer_kept(
+def test_the_totals_include_deleted_decisions_and_show_since_when_they_count(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     run("store", "create", "-c", config)
@@ -169,7 +169,7 @@ def test_the_totals_say_since_when_they_count_also_what_is_no_longer_kept(
 
 
 @pytest.mark.parametrize("digests", [True, False])
-def test_with_secrets_a_call_is_found_by_an_id_that_is_not_kept(
+def test_with_secrets_a_call_is_found_by_its_plain_id(
     run: Run, config: Path, tmp_path: Path, digests: bool
 ) -> None:
     config.write_text(
@@ -208,7 +208,7 @@ def test_a_story_says_how_late_an_event_ran(ago: int | None, said: str) -> None:
     assert sentence.endswith(f", {said}" if said else "through sqs:calls")
 
 
-def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
+def test_a_search_without_a_result_is_explained(run: Run, config: Path, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     capture.write_bytes(call(1))
     run("run", "-c", config, "--from", capture)
@@ -227,7 +227,7 @@ def test_nothing_found_is_told(run: Run, config: Path, tmp_path: Path) -> None:
     assert (wrong.code, "is not hexadecimal" in wrong.err) == (2, True)
 
 
-def test_whoever_keeps_none_is_told_how(run: Run, tmp_path: Path) -> None:
+def test_a_missing_or_wrong_history_setting_is_named_in_the_error(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "crm.toml"
     config.write_text('store = "memory:"')
     told = run("history", "-c", config)
@@ -240,7 +240,7 @@ def test_whoever_keeps_none_is_told_how(run: Run, tmp_path: Path) -> None:
         assert field in wrong.err
 
 
-def test_show_tells_what_was_decided_whoever_the_consumer_is(
+def test_show_prints_the_decisions_under_another_consumer_name(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     event = tmp_path / "event.json"
@@ -258,7 +258,7 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     assert len(document["history"]) == 2
     (tmp_path / "store.db").unlink()
     run("store", "create", f"sqlite:///{tmp_path}/store.db")
-    # The store has forgotten it, and the history has not.
+    # The store has no record of the event, and the history still has its decisions.
     forgotten = run("show", "-c", config, document["key"])
     assert (forgotten.code, "ran at " in forgotten.out) == (0, True)
     by_event = run("show", "-c", config, event)
@@ -266,9 +266,7 @@ def test_show_tells_what_was_decided_whoever_the_consumer_is(
     assert "found under the name 'other'" in by_event.err
 
 
-def test_show_looks_into_the_history_that_it_is_given(
-    run: Run, config: Path, tmp_path: Path
-) -> None:
+def test_show_reads_the_history_of_its_option(run: Run, config: Path, tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_bytes(call(1))
     run("run", "-c", config, "--from", event)
@@ -282,7 +280,7 @@ def test_show_looks_into_the_history_that_it_is_given(
 
 
 @pytest.mark.parametrize("id", ["of a copy that nobody delivered", ""])
-def test_show_finds_an_event_by_its_key_whoever_the_consumer_is(
+def test_show_finds_an_event_by_its_key_under_another_consumer_name(
     run: Run, config: Path, tmp_path: Path, id: str
 ) -> None:
     rule = '[[rule]]\nname = "call"\nkey = ["detail.call"]\n'
@@ -296,7 +294,7 @@ def test_show_finds_an_event_by_its_key_whoever_the_consumer_is(
     assert "found under the name 'other', not under the name 'crm'" in found.err
 
 
-def test_show_tells_of_the_record_where_the_history_is_away(
+def test_show_prints_the_record_when_the_history_cannot_be_read(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     event = tmp_path / "event.json"
@@ -320,10 +318,10 @@ def planted(folder: Path, moment: int) -> History:
     return history
 
 
-def test_a_run_of_a_moment_and_a_sweep_drop_what_is_too_old(
+def test_a_short_run_and_a_sweep_delete_decisions_that_are_too_old(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
-    """Not only a process that lives for a minute and decides something after it."""
+    """Not only a process that runs for longer than a minute deletes old decisions."""
     capture = write_lines(tmp_path / "c.jsonl", call(2).decode())
     for command in (("run", "-c", config, "--from", capture), ("sweep", "-c", config)):
         planted(tmp_path, 1).close()
@@ -334,7 +332,7 @@ def test_a_run_of_a_moment_and_a_sweep_drop_what_is_too_old(
     assert done.documents[0]["decisions"] == 1
 
 
-def test_a_sweep_leaves_nothing_in_the_log_of_a_history_that_is_open(
+def test_a_sweep_empties_the_write_ahead_log_of_an_open_history(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     run("store", "create", "-c", config)
@@ -344,7 +342,7 @@ def test_a_sweep_leaves_nothing_in_the_log_of_a_history_that_is_open(
         assert (tmp_path / "history.db-wal").stat().st_size == 0
 
 
-def test_a_sweep_tells_what_it_did_although_the_history_is_away(
+def test_a_sweep_reports_its_deletions_even_if_the_history_cannot_be_read(
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     run("store", "create", "-c", config)
@@ -354,7 +352,7 @@ def test_a_sweep_tells_what_it_did_although_the_history_is_away(
     assert "history" in done.err
 
 
-def test_who_decides_nothing_drops_what_is_too_old(
+def test_an_idle_history_deletes_decisions_that_are_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
@@ -364,7 +362,7 @@ def test_who_decides_nothing_drops_what_is_too_old(
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["in the file", "of a dashboard"])
-def test_a_redrive_goes_on_with_the_story(
+def test_a_redrive_is_added_to_the_story_of_its_event(
     run: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)

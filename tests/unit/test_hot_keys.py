@@ -1,5 +1,5 @@
-"""A key that nearly every event has, as a rule that is far too wide gives it, and many kinds of
-event: the study neither compares all with all nor holds them in memory."""
+"""A key that nearly every event has, because its rule is far too wide, and many kinds of event: the
+study neither compares all events with each other nor holds all of them in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.unit.made import classic
 
 LINES = 400
 CAUSES = Counter({"redelivery": 200, "overlapping-rules": 133, "double-emission": 66})
-"""Of two deliveries of a message the second, of three messages with an id the first of the others,
-and of what is left all but the first."""
+"""A redelivery is the second delivery of a message. A copy by overlapping rules is the first
+delivery of another message with the same id. All other copies are double emissions."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def capture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
-    """The lines that were compared with others, as often as they were."""
+    """The lines that were compared with others, once for each comparison."""
     rows: list[Row] = []
     likeness = copies._likeness
 
@@ -70,7 +70,7 @@ def test_diagnose_compares_each_copy_with_few_lines(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Relatives that are next to each other are found whatever is forgotten.
+    # Copies next to each other are found even if the study forgets earlier lines.
     monkeypatch.setattr(copies, "NAMES_HELD", 20)
     assert run("diagnose", capture, "--lines", tmp_path / "lines").code == 0
     assert causes(tmp_path / "lines") == CAUSES

@@ -1,4 +1,4 @@
-"""The two templates of a capture: linted, of one mind, and with the rights that it needs."""
+"""The SAM and Terraform templates of a capture: linted, consistent, with the needed permissions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_cfn_lint_finds_nothing() -> None:
     assert lint(template.cloudformation(VALUES, CAPTURE)) == []
 
 
-def test_both_take_the_same_parameters_with_the_same_defaults() -> None:
+def test_both_capture_templates_take_the_same_parameters_with_the_same_defaults() -> None:
     said = sam()["Parameters"]
     ours = {name: it["Default"] for name, it in said.items() if "Default" in it}
     theirs = {name: it for block in module()["variable"] for name, it in block.items()}
@@ -50,7 +50,7 @@ def test_both_take_the_same_parameters_with_the_same_defaults() -> None:
     assert '"log-group"' in template.terraform(VALUES, CAPTURE)
 
 
-def test_both_grant_what_infra_iam_prints() -> None:
+def test_both_capture_templates_grant_the_actions_that_infra_iam_prints() -> None:
     printed = {it["Sid"]: it["Action"] for it in iam.policy("capture", TOPOLOGY, HERE)["Statement"]}
     document = sam()["Resources"]["CapturePolicy"]["Properties"]["PolicyDocument"]
     _, queue, log_group = document["Statement"][0]["Fn::If"]
@@ -60,7 +60,7 @@ def test_both_grant_what_infra_iam_prints() -> None:
     assert {sid: json.loads(actions) for sid, actions in found} == printed
 
 
-def test_every_reference_in_terraform_leads_somewhere() -> None:
+def test_every_terraform_reference_of_a_capture_is_declared() -> None:
     blocks = {
         kind: [name for it in module()[kind] for name in it] for kind in ("variable", "locals")
     }
@@ -74,7 +74,7 @@ def test_every_reference_in_terraform_leads_somewhere() -> None:
     assert {name for name in declared - used if name.startswith(("var.", "local."))} == set()
 
 
-def test_the_names_are_ones_that_a_capture_and_aws_take() -> None:
+def test_the_longest_names_are_accepted_by_a_capture_and_by_aws() -> None:
     long = topology_of(Infra(source="s", rule="r" * 64, queue="q" * 68), name="n" * 55)
     found = template.values(long, "capture", HERE, {})
     assert len(str(found["RuleName"])) <= 64

@@ -1,4 +1,4 @@
-"""The arithmetic of docs/cost.md, done again."""
+"""The calculations of docs/cost.md, repeated."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
 SUMS = re.findall(r"`([\d,.]+ [^`=]*) = ([\d,.]+)`", PAGE)
 
 
-def reckoned(text: str) -> float:
+def calculated(text: str) -> float:
     plain = text.replace(",", "").replace("\N{MULTIPLICATION SIGN}", "*")
     assert re.fullmatch(r"[\d.*/+ ]+", plain), text
     return float(eval(compile(ast.parse(plain, mode="eval"), "sum", "eval")))
 
 
 @pytest.mark.parametrize(("sum_", "shown"), SUMS)
-def test_each_line_comes_to_what_it_says(sum_: str, shown: str) -> None:
+def test_each_calculation_gives_the_shown_number(sum_: str, shown: str) -> None:
     number = shown.replace(",", "")
     places = len(number.partition(".")[2])
-    assert f"{reckoned(sum_):.{places}f}" == number
+    assert f"{calculated(sum_):.{places}f}" == number
 
 
-def test_the_table_at_the_top_says_the_same() -> None:
+def test_the_table_at_the_top_shows_the_same_numbers() -> None:
     assert len(SUMS) > 20
     said = dict(re.findall(r"\| ([\w, ]+?) \| \$?([\d.]+)", PAGE.partition("## The")[0]))
     found = {float(shown.replace(",", "")) for _, shown in SUMS}
@@ -50,7 +50,7 @@ def test_the_table_at_the_top_says_the_same() -> None:
     assert f"about ${whole:.2f}, of which knowing copies is ${store:.2f}" in PAGE
 
 
-def test_it_reckons_with_the_defaults() -> None:
+def test_the_page_calculates_with_the_defaults() -> None:
     assert Rule(name="any", key="detail.id").remember == 10 * 86_400_000
     for said in ("BatchSize: 10", "MemorySize: 256", "ReceiveMessageWaitTimeSeconds: 20"):
         assert said in CONSUMER.cloudformation

@@ -1,4 +1,4 @@
-"""The two templates: linted, of one mind with each other, and with what the code needs."""
+"""The SAM and Terraform templates: linted, consistent, and with everything that the code needs."""
 
 from __future__ import annotations
 
@@ -84,21 +84,21 @@ def made(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("text", [CLOUDFORMATION, cloudformation(filled())])
 def test_cfn_lint_finds_nothing(text: str) -> None:
     if text != CLOUDFORMATION:
-        # Where no parameter is empty nothing need be passed over.
+        # Where no parameter is empty, no check has to be ignored.
         assert PASSED_OVER in text
         text = text.replace(PASSED_OVER, "ignore_checks: []")
     assert lint(text) == []
 
 
-def test_the_template_is_small_enough_to_be_sent_whole() -> None:
+def test_the_template_is_small_enough_for_one_request() -> None:
     assert len(CLOUDFORMATION.encode()) < 51_200
 
 
-def test_both_take_the_same_parameters_with_the_same_defaults_and_say_what_they_are() -> None:
+def test_both_templates_take_the_same_parameters_with_defaults_and_descriptions() -> None:
     said = sam()["Parameters"]
     ours = {name: it["Default"] for name, it in said.items() if "Default" in it}
     theirs = named(module()["variable"])
-    # The place of the code is the one thing that SAM takes no parameter for.
+    # The path of the code is the only variable that is no parameter of SAM.
     assert theirs.pop("package")["default"] == "function.zip"
     typed = {name: template.typed(name, str(value)) for name, value in ours.items()}
     assert template.variables(typed) == {
@@ -109,7 +109,7 @@ def test_both_take_the_same_parameters_with_the_same_defaults_and_say_what_they_
     assert said["StoreUri"]["NoEcho"] is theirs["store_uri"]["sensitive"] is True
 
 
-def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
+def test_the_printed_templates_differ_from_the_files_only_in_the_defaults() -> None:
     found = filled()
     printed = read_cloudformation(cloudformation(found))
     expected = {it["ParameterKey"]: it["ParameterValue"] for it in template.parameters(found)}
@@ -130,33 +130,33 @@ def test_what_is_printed_differs_from_the_files_in_its_defaults_alone() -> None:
     assert written["resource"] == module()["resource"]
 
 
-def test_a_pattern_with_a_dollar_is_not_filled_in_by_terraform() -> None:
+def test_dollar_and_percent_signs_in_a_pattern_are_escaped_for_terraform() -> None:
     topology = topology_of(Infra(pattern={"detail": {"price": ["${x}", "%{y}"]}}), name="calls")
     assert r"[\"$${x}\", \"%%{y}\"]" in terraform(filled(topology=topology))
 
 
-def settled(value: Any, **conditions: bool) -> Any:
+def resolved(value: Any, **conditions: bool) -> Any:
     """The value with its conditions decided, and references by the names they lead to."""
     if isinstance(value, list):
-        decided = [settled(it, **conditions) for it in value]
+        decided = [resolved(it, **conditions) for it in value]
         return [it for it in decided if it != "AWS::NoValue"]
     if not isinstance(value, dict):
         return value
     if "Fn::If" in value:
         condition, yes, no = value["Fn::If"]
-        return settled(yes if conditions.get(condition, True) else no, **conditions)
+        return resolved(yes if conditions.get(condition, True) else no, **conditions)
     if "Ref" in value:
         return value["Ref"]
-    return {name: settled(it, **conditions) for name, it in value.items()}
+    return {name: resolved(it, **conditions) for name, it in value.items()}
 
 
 @pytest.mark.parametrize("role", ["lambda", "worker", "operate"])
-def test_the_policies_of_both_are_those_that_infra_iam_prints(role: iam.Role) -> None:
+def test_both_templates_grant_the_actions_that_infra_iam_prints(role: iam.Role) -> None:
     expected = {it["Sid"]: it["Action"] for it in iam.policy(role, BUSY, HERE)["Statement"]}
     ours = resources("AWS::IAM::ManagedPolicy")
     document = ours["OperatePolicy" if role == "operate" else "ConsumerPolicy"]["PolicyDocument"]
     runs = role == "lambda"
-    said = settled(document["Statement"], RunsFunction=runs, FunctionIsInVpc=False)
+    said = resolved(document["Statement"], RunsFunction=runs, FunctionIsInVpc=False)
     assert {it["Sid"]: it["Action"] for it in said} == expected
     local = named(module()["locals"])
     receive = re.search(r"receive = (\[.*?\])", TERRAFORM, re.DOTALL)
@@ -172,15 +172,15 @@ def test_the_policies_of_both_are_those_that_infra_iam_prints(role: iam.Role) ->
     assert shared | own == expected
 
 
-def test_only_a_function_in_a_vpc_may_do_something_to_everything() -> None:
+def test_only_a_function_in_a_vpc_has_a_statement_for_all_resources() -> None:
     for in_vpc in (False, True):
         document = resources("AWS::IAM::ManagedPolicy")["ConsumerPolicy"]["PolicyDocument"]
-        said = settled(document["Statement"], FunctionIsInVpc=in_vpc)
+        said = resolved(document["Statement"], FunctionIsInVpc=in_vpc)
         assert [it["Sid"] for it in said if it["Resource"] == "*"] == ["Network"] * in_vpc
 
 
-def test_applying_takes_no_right_that_aws_does_not_publish_for_its_resources() -> None:
-    """CloudFormation acts with the rights of whoever calls it. There is no account to try it in."""
+def test_the_apply_policy_has_only_actions_that_aws_publishes_for_the_resources() -> None:
+    """CloudFormation has the permissions of its caller. There is no account to test this in."""
     from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # see templates.py
 
     published: set[str] = set()
@@ -193,7 +193,7 @@ def test_applying_takes_no_right_that_aws_does_not_publish_for_its_resources() -
             assert set(said["Action"]) <= published, said["Sid"]
 
 
-def test_the_policies_of_the_queues_come_before_the_rule_that_sends() -> None:
+def test_the_queue_policies_are_created_before_the_rule_that_sends() -> None:
     assert set(sam()["Resources"]["Rule"]["DependsOn"]) == set(resources("AWS::SQS::QueuePolicy"))
     target = made("aws_cloudwatch_event_target")["queue"]
     assert target["depends_on"] == [
@@ -204,7 +204,7 @@ def test_the_policies_of_the_queues_come_before_the_rule_that_sends() -> None:
 
 
 def at(tree: Any, path: str) -> Any:
-    """The value of a path; a list of one is that one."""
+    """The value at a path; a list with one element counts as that element."""
     for step in path.split("."):
         tree = tree[step]
         if isinstance(tree, list) and len(tree) == 1:
@@ -248,13 +248,13 @@ def at(tree: Any, path: str) -> Any:
         ),
     ],
 )
-def test_both_set_the_same(ours: str, theirs: str, value: Any) -> None:
+def test_both_templates_set_the_same_value(ours: str, theirs: str, value: Any) -> None:
     properties = {name: it.get("Properties") for name, it in sam()["Resources"].items()}
     kind = f"aws_{theirs.partition('.')[0]}"
     assert at(properties, ours) == at({kind: made(kind)}, f"aws_{theirs}") == value
 
 
-def test_queues_are_encrypted_and_the_function_is_told_its_store_and_name() -> None:
+def test_queues_are_encrypted_and_the_function_has_its_environment_variables() -> None:
     assert CLOUDFORMATION.count("SqsManagedSseEnabled: true") == len(made("aws_sqs_queue"))
     assert all(it["sqs_managed_sse_enabled"] is True for it in made("aws_sqs_queue").values())
     ours = resources("AWS::Serverless::Function")["Function"]["Environment"]["Variables"]
@@ -263,7 +263,7 @@ def test_queues_are_encrypted_and_the_function_is_told_its_store_and_name() -> N
     assert ours.keys() == {"EVENTONCE_NAME", "EVENTONCE_STORE", "EVENTONCE_METRICS"}
 
 
-def test_the_table_is_the_one_that_the_store_reads() -> None:
+def test_the_table_has_the_keys_and_the_index_that_the_store_reads() -> None:
     said = sam()["Parameters"]
     assert (said["TableKey"]["Default"], said["TableExpiry"]["Default"]) == (KEY, EXPIRY)
     assert iam.INDEX == INDEX
@@ -279,7 +279,7 @@ def test_the_table_is_the_one_that_the_store_reads() -> None:
     ]
 
 
-def test_queues_table_logs_and_bus_outlive_the_stack() -> None:
+def test_queues_table_logs_and_bus_are_kept_when_the_stack_is_deleted() -> None:
     kept = {it["Type"] for it in sam()["Resources"].values() if "DeletionPolicy" in it}
     assert kept == {
         "AWS::SQS::Queue",
@@ -301,8 +301,8 @@ def test_queues_table_logs_and_bus_outlive_the_stack() -> None:
             assert one["lifecycle"] == [{"prevent_destroy": True}]
 
 
-def test_both_watch_what_can_go_wrong() -> None:
-    """With dead letters in the table, which has no metric of them, GivenUp alone tells anybody."""
+def test_both_templates_have_the_same_alarms() -> None:
+    """The table has no metric of its dead letters: only the GivenUp alarm reports them."""
     alarms = {
         name.removesuffix("Alarm"): (it["MetricName"], it["Threshold"], it["AlarmDescription"])
         for name, it in resources("AWS::CloudWatch::Alarm").items()
@@ -357,7 +357,7 @@ def boards(*, function: bool, default_bus: bool = False) -> list[dict[str, Any]]
 
 @pytest.mark.parametrize("function", [True, False])
 @pytest.mark.parametrize("default_bus", [True, False])
-def test_both_have_the_same_dashboard(function: bool, default_bus: bool) -> None:
+def test_both_templates_have_the_same_dashboard(function: bool, default_bus: bool) -> None:
     ours, theirs = boards(function=function, default_bus=default_bus)
     assert ours == theirs
     shown = [metric for widget in ours["widgets"] for metric in widget["properties"]["metrics"]]
@@ -413,12 +413,12 @@ ARGUMENTS = {
     "aws_vpc_endpoint": "vpc_endpoint_type service_name vpc_id subnet_ids security_group_ids "
     "private_dns_enabled route_table_ids",
 }
-"""The arguments that the provider's own pages list. There is no Terraform here to ask."""
+"""The arguments that the provider's own pages list. Terraform itself is not installed here."""
 
 EVERYWHERE = {"count", "depends_on", "dynamic", "for_each", "lifecycle"}
 
 
-def test_terraform_is_given_only_arguments_that_it_has() -> None:
+def test_the_terraform_template_has_only_arguments_of_the_provider() -> None:
     for block in module()["resource"]:
         ((kind, body),) = block.items()
         ((name, said),) = body.items()
@@ -427,7 +427,7 @@ def test_terraform_is_given_only_arguments_that_it_has() -> None:
         assert not unknown, f"{kind}.{name}"
 
 
-def test_every_reference_in_terraform_leads_somewhere_and_every_variable_is_used() -> None:
+def test_every_terraform_reference_is_declared_and_every_variable_is_used() -> None:
     declared = {f"var.{name}" for name in named(module()["variable"])}
     declared |= {f"local.{name}" for name in named(module()["locals"])}
     for prefix, blocks in (("", module()["resource"]), ("data.", module()["data"])):
@@ -439,14 +439,14 @@ def test_every_reference_in_terraform_leads_somewhere_and_every_variable_is_used
     assert {it for it in declared - used if it.startswith(("var.", "data.", "local."))} == set()
 
 
-def test_the_queue_shows_a_message_again_after_six_timeouts() -> None:
+def test_the_visibility_timeout_is_at_least_six_function_timeouts() -> None:
     assert filled()["Timeout"] == 45
     assert int(str(filled()["VisibilityTimeout"])) >= 6 * 45
     said = sam()["Parameters"]
     assert said["VisibilityTimeout"]["Default"] >= 6 * said["Timeout"]["Default"]
 
 
-def test_sqs_gives_up_long_after_the_consumer_does() -> None:
+def test_the_largest_receive_count_is_more_than_ten_times_the_attempts_of_a_rule() -> None:
     attempts = Rule(name="any", key="detail.id").attempts
     assert sam()["Parameters"]["MaxReceiveCount"]["Default"] > 10 * attempts
 

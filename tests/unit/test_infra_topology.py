@@ -28,14 +28,14 @@ def topology(**said: Any) -> Topology:
     return topology_of(Infra(**{"source": SOURCE, **said}), name="calls")
 
 
-def test_everything_is_called_after_the_consumer() -> None:
+def test_the_resources_are_named_after_the_consumer() -> None:
     made = topology()
     names = (made.queue, made.dead, made.undelivered, made.rule)
     assert names == ("calls", "calls-dead", "calls-undelivered", "calls")
     assert made.table == Table("calls")
 
 
-def test_a_fifo_queue_has_a_fifo_queue_for_its_dead_and_eventbridge_a_standard_one() -> None:
+def test_a_fifo_queue_has_a_fifo_dead_letter_queue_and_eventbridge_a_standard_queue() -> None:
     for made in (topology(fifo=True), topology(queue="calls.fifo")):
         assert made.fifo
         assert (made.queue, made.dead) == ("calls.fifo", "calls-dead.fifo")
@@ -64,7 +64,7 @@ def test_the_rule_matches_the_source_that_the_file_the_bus_or_the_rules_name(
 @pytest.mark.parametrize(
     "rules", [[], ["auto"], ["cxone"], ["genesys", Rule(name="any", key="detail.id")]]
 )
-def test_a_rule_that_would_take_everything_is_refused(rules: list[Any]) -> None:
+def test_a_rule_that_would_match_every_event_is_refused(rules: list[Any]) -> None:
     with pytest.raises(ConfigError, match="no events are named"):
         topology_of(Infra(), rules=rules)
 
@@ -84,7 +84,7 @@ def test_a_rule_that_would_take_everything_is_refused(rules: list[Any]) -> None:
         (Infra(), ["genesys", "connect"], False),
     ],
 )
-def test_a_rule_that_waits_for_a_partner_on_another_bus_is_warned_of(
+def test_only_a_rule_for_events_of_a_partner_on_the_wrong_bus_gives_a_warning(
     infra: Infra, rules: list[str], misplaced: bool
 ) -> None:
     made = topology_of(infra, rules=rules)
@@ -95,7 +95,7 @@ def test_a_rule_that_waits_for_a_partner_on_another_bus_is_warned_of(
         assert made.theirs
 
 
-def test_nobody_else_puts_events_of_aws_on_a_bus() -> None:
+def test_events_of_aws_services_and_partners_are_known_as_theirs() -> None:
     assert topology_of(Infra(), rules=["connect"]).theirs
     assert topology_of(Infra(bus=BUS, pattern={"detail-type": ["x"]})).theirs
     assert not topology_of(Infra(source="com.example")).theirs
@@ -118,19 +118,19 @@ def test_nobody_else_puts_events_of_aws_on_a_bus() -> None:
         {"code": "function.zip"},
     ],
 )
-def test_what_aws_would_refuse_is_refused_before(said: dict[str, Any]) -> None:
+def test_settings_that_aws_would_refuse_are_refused(said: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(said))):
         topology(**said)
 
 
-def test_the_longest_names_are_ones_that_aws_takes() -> None:
+def test_the_longest_names_are_within_the_limits_of_aws() -> None:
     made = topology(name="x" * 55, queue="q" * 68, fifo=True)
     assert max(len(name) for name in (made.queue, made.dead, made.undelivered)) <= 80
     assert len(f"{made.name}-function") <= 64
 
 
 @pytest.mark.parametrize("table", ["ab", "a b", "caf\xe9", ""])
-def test_a_table_that_cannot_be_called_so_is_refused_before_anything_is_made(table: str) -> None:
+def test_a_table_name_that_aws_would_refuse_is_refused(table: str) -> None:
     with pytest.raises(ConfigError, match="table"):
         topology_of(Infra(source=SOURCE), store=f"dynamodb://{table}")
 
@@ -141,7 +141,7 @@ def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
     assert "hidden" not in str(refused.value)
 
 
-def test_the_file_says_it_all(tmp_path: Path) -> None:
+def test_the_settings_of_the_file_are_the_values_of_the_template(tmp_path: Path) -> None:
     file = tmp_path / "eventonce.toml"
     file.write_text(
         f"""
@@ -207,7 +207,7 @@ def test_a_store_that_is_not_on_dynamodb_has_no_table() -> None:
         ("sqs://calls?region=us-east-1", "", "arn:aws:sqs:us-east-1:123456789012:calls"),
     ],
 )
-def test_a_queue_for_dead_letters_is_created_unless_it_is_one_of_ours_or_elsewhere(
+def test_a_dead_letter_queue_is_created_unless_the_stack_has_it_or_its_region_differs(
     letters: str, created: str, arn: str | None
 ) -> None:
     infra = Infra(source="com.example", region="eu-central-1")
@@ -218,14 +218,14 @@ def test_a_queue_for_dead_letters_is_created_unless_it_is_one_of_ours_or_elsewhe
 
 
 @pytest.mark.parametrize("letters", ["sqs://calls", "sqs://calls?region=eu-central-1"])
-def test_dead_letters_do_not_go_where_the_events_come_from(letters: str) -> None:
+def test_dead_letters_cannot_go_to_the_queue_of_the_events(letters: str) -> None:
     for region in ("", "eu-central-1"):
         with pytest.raises(ConfigError, match="would be received again"):
             topology_of(Infra(source=SOURCE, region=region), name="calls", letters=letters)
 
 
 @pytest.mark.parametrize("where", ["region=us-east-1", "endpoint=http://127.0.0.1:8000"])
-def test_a_table_elsewhere_is_named_where_it_is_and_not_created(where: str) -> None:
+def test_a_table_of_another_region_or_endpoint_is_referenced_and_not_created(where: str) -> None:
     made = topology_of(Infra(source=SOURCE), name="calls", store=f"dynamodb://seen?{where}")
     region = "us-east-1" if "region" in where else "eu-central-1"
     arn = f"arn:aws:dynamodb:{region}:123456789012:table/seen"
@@ -239,14 +239,14 @@ def test_a_table_elsewhere_is_named_where_it_is_and_not_created(where: str) -> N
 @pytest.mark.parametrize(
     "role", ["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]
 )
-def test_no_policy_reaches_beyond_what_it_names(role: iam.Role) -> None:
+def test_every_policy_is_limited_to_named_resources(role: iam.Role) -> None:
     made = topology_of(
         Infra(source=SOURCE),
         name="calls",
         letters="sqs://kept",
         sinks=["sqs://out", "events://orders"],
     )
-    # Names that nobody knows before: streams of a log, and what CloudFormation calls its own.
+    # Names that are not known in advance: log streams, and resources that CloudFormation names.
     open_ended = (
         "log-group:/aws/lambda/calls:*",
         "log-group:/aws/events/calls-capture:*",
@@ -270,8 +270,8 @@ def test_no_policy_reaches_beyond_what_it_names(role: iam.Role) -> None:
             assert "*" not in resource or resource in open_ended
 
 
-def said_by(tmp_path: Path, *args: str, file: str = "") -> tuple[int, Any, str]:
-    """The exit code, what was printed as JSON, and what was said beside it."""
+def run_infra(tmp_path: Path, *args: str, file: str = "") -> tuple[int, Any, str]:
+    """The exit code, the printed JSON, and the messages beside it."""
     (tmp_path / "eventonce.toml").write_text(file)
     typed = [args[0], "--json", "-c", f"{tmp_path}/eventonce.toml", *args[1:]]
     done = CliRunner().invoke(command, typed)
@@ -280,7 +280,7 @@ def said_by(tmp_path: Path, *args: str, file: str = "") -> tuple[int, Any, str]:
 
 
 def parameters(tmp_path: Path, *args: str, file: str = "") -> dict[str, str]:
-    code, printed, told = said_by(tmp_path, "sam", *args, file=file)
+    code, printed, told = run_infra(tmp_path, "sam", *args, file=file)
     assert code == 0, told
     return {it["ParameterKey"]: it["ParameterValue"] for it in printed}
 
@@ -304,21 +304,21 @@ def test_an_option_wins_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["option", "infra", "worker"])
-def test_a_queue_by_its_uri_says_where_all_of_it_is(tmp_path: Path, where: str) -> None:
+def test_the_region_of_a_queue_uri_is_the_region_of_the_policy(tmp_path: Path, where: str) -> None:
     uri = "sqs://calls?region=cn-north-1&endpoint=http://127.0.0.1:1"
     file = "" if where == "option" else f'[{where}]\nqueue = "{uri}"\n'
     typed = ("--queue", uri) if where == "option" else ()
-    _, policy, _ = said_by(tmp_path, "iam", "--account", "1", *typed, file=file)
+    _, policy, _ = run_infra(tmp_path, "iam", "--account", "1", *typed, file=file)
     queues = [it["Resource"] for it in policy["Statement"]]
     assert "arn:aws-cn:sqs:cn-north-1:1:calls" in queues
 
 
 @pytest.mark.parametrize("printed", ["sam", "terraform", "iam"])
-def test_what_is_printed_says_on_stderr_that_no_events_come_there(
+def test_a_printed_template_warns_on_stderr_only_if_no_events_arrive_on_its_bus(
     tmp_path: Path, printed: str
 ) -> None:
     for bus, told in (("", True), (f'[infra]\nbus = "{BUS}"\n', False)):
-        code, _, heard = said_by(tmp_path, printed, file=f'presets = ["genesys"]\n{bus}')
+        code, _, heard = run_infra(tmp_path, printed, file=f'presets = ["genesys"]\n{bus}')
         assert (code, "arrive only on the bus" in heard) == (0, told)
 
 
@@ -336,10 +336,8 @@ def test_what_is_printed_says_on_stderr_that_no_events_come_there(
         (("--source", "x", "--parameter", "Timeout=soon"), "must be a number"),
     ],
 )
-def test_the_command_line_says_what_is_wrong(
-    tmp_path: Path, args: tuple[str, ...], said: str
-) -> None:
-    code, _, told = said_by(tmp_path, "sam", *args)
+def test_a_wrong_option_is_explained(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
+    code, _, told = run_infra(tmp_path, "sam", *args)
     assert (code != 0, said in told) == (True, True)
 
 
@@ -353,7 +351,7 @@ def test_the_command_line_says_what_is_wrong(
     ],
 )
 @pytest.mark.parametrize("role", ["lambda", "worker"])
-def test_a_consumer_may_list_dead_letters_where_it_drops_old_ones(
+def test_a_consumer_may_list_dead_letters_only_if_it_drops_old_dead_letters(
     run: Run, role: str, said: str, *, lists: bool
 ) -> None:
     Path("eventonce.toml").write_text(f"name = 'calls'\n{said}\n")

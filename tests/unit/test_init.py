@@ -1,4 +1,4 @@
-"""The file of `eventonce init`: right as it stands, and right with every example uncommented."""
+"""The file of `eventonce init`: valid as written, and valid with every example uncommented."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(run: Run) -> Check:
     return check
 
 
-def test_as_it_stands_it_names_store_name_and_rules(check: Check, written: str) -> None:
+def test_the_written_file_sets_only_store_name_and_presets(check: Check, written: str) -> None:
     config = check(written)
     assert (config.store, config.name) == ("sqlite:///eventonce.db", "my-consumer")
     assert (config.presets, config.rules) == (["genesys"], [])
@@ -52,13 +52,13 @@ def test_as_it_stands_it_names_store_name_and_rules(check: Check, written: str) 
 
 
 @pytest.mark.parametrize("options", [[], ["--force"]])
-def test_a_folder_that_is_not_there_is_a_matter_of_usage(run: Run, options: list[str]) -> None:
+def test_a_missing_folder_is_a_usage_error(run: Run, options: list[str]) -> None:
     refused = run("init", "nowhere/eventonce.toml", *options)
     assert refused.code == 2
     assert "cannot be written: No such file or directory" in refused.err
 
 
-def test_every_example_in_it_is_accepted(check: Check, written: str) -> None:
+def test_every_example_in_the_file_is_accepted(check: Check, written: str) -> None:
     Path("my_module.py").touch()
     config = check(EXAMPLE.sub(r"\1", written))
     assert [rule.kind for rule in config.rule] == ["fact", "state"]
@@ -71,7 +71,7 @@ def test_every_example_in_it_is_accepted(check: Check, written: str) -> None:
     assert config.infra.source == "aws.partner/genesys.com"
 
 
-def test_the_rules_in_it_take_events_of_the_demo(run: Run, check: Check, written: str) -> None:
+def test_the_example_rules_match_events_of_the_demo(run: Run, check: Check, written: str) -> None:
     capture = run("demo", "--events").out
     Path("capture.jsonl").write_text(capture)
     config = check(EXAMPLE.sub(r"\1", written[: written.index("# Fields that replace")]))
@@ -84,7 +84,7 @@ def test_the_rules_in_it_take_events_of_the_demo(run: Run, check: Check, written
     assert run("filter", "capture.jsonl").out.count("\n") > 100
 
 
-def test_it_shows_every_field_of_every_table(written: str) -> None:
+def test_the_file_shows_every_field_of_every_table(written: str) -> None:
     shown: dict[str, set[str]] = {"": set()}
     table = ""
     for head, field in re.findall(r"^#? ?(?:\[+(\w+)\]+$|(\w+) = )", written, re.MULTILINE):
@@ -93,6 +93,6 @@ def test_it_shows_every_field_of_every_table(written: str) -> None:
     tables: dict[str, type[Struct]] = {"rule": Rule, "sink": Sink, "": Config}
     tables |= {one.name: one.type for one in fields(Config) if isinstance(one.default, Struct)}
     for name, type_ in tables.items():
-        # The fields that are tables stand by themselves.
+        # A field that is a table has a heading of its own.
         known = shown[name] | (set(shown) if not name else set())
         assert set(type_.__struct_fields__) - known == set(), name

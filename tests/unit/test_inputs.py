@@ -1,5 +1,5 @@
-"""Captures in the forms that other tools write: each gives the events, and tells of their arrival
-whatever the file tells."""
+"""Captures in the forms that other tools write: each gives its events, with the arrival that the
+file has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_log_export_gives_each_message_with_its_time(tmp_path: Path) -> None:
     assert not isinstance(start.event, Event)
 
 
-def test_a_message_of_a_log_may_go_on_in_the_next_piece(tmp_path: Path) -> None:
+def test_a_message_of_a_log_may_continue_in_the_next_chunk(tmp_path: Path) -> None:
     path = tmp_path / "000000"
     event = json.dumps({"id": "e1", "detail": {f"field{n}": n for n in range(40)}}, indent=1)
     path.write_text("".join(f"{STAMP} {event}\n" for _ in range(5_000)))
@@ -57,7 +57,7 @@ def test_a_message_of_a_log_may_go_on_in_the_next_piece(tmp_path: Path) -> None:
     assert all(isinstance(one.event, Event) for one in found)
 
 
-def test_the_folder_of_an_export_is_read_without_the_file_that_tried_it(tmp_path: Path) -> None:
+def test_the_permission_check_file_of_an_export_folder_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "aws-logs-write-test").write_text("Permission Check Successful")
     stream = tmp_path / "task" / "stream"
     stream.mkdir(parents=True)
@@ -71,8 +71,8 @@ def log_line(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("many", [3, 5_000])
-def test_what_filter_log_events_prints_is_a_capture(tmp_path: Path, many: int) -> None:
-    """A document beyond the limit of one event is taken apart as it is read."""
+def test_the_output_of_filter_log_events_is_a_capture(tmp_path: Path, many: int) -> None:
+    """A document beyond the limit of one event is split while it is read."""
     path = tmp_path / "logs.json"
     events = [log_line(number) for number in range(many)]
     path.write_text(json.dumps({"events": events, "searchedLogStreams": []}))
@@ -81,7 +81,7 @@ def test_what_filter_log_events_prints_is_a_capture(tmp_path: Path, many: int) -
     assert told(found[2]) == ("e1", EVENT["detail"], AT, "", "log2", 0)
 
 
-def test_what_firehose_keeps_of_a_log_tells_the_time(tmp_path: Path) -> None:
+def test_a_firehose_delivery_of_a_log_gives_the_time_of_each_message(tmp_path: Path) -> None:
     path = tmp_path / "delivery-1-2026-11-16"
     line = {"id": "log1", "timestamp": AT, "message": TEXT}
     data = {"messageType": "DATA_MESSAGE", "logGroup": "g", "logEvents": [line]}
@@ -89,7 +89,7 @@ def test_what_firehose_keeps_of_a_log_tells_the_time(tmp_path: Path) -> None:
     assert [told(one) for one in arrivals(path)] == [("e1", EVENT["detail"], AT, "", "log1", 0)] * 2
 
 
-def test_a_line_in_a_log_that_tells_of_no_arrival_came_when_it_was_logged(tmp_path: Path) -> None:
+def test_a_log_line_without_an_arrival_arrived_when_it_was_logged(tmp_path: Path) -> None:
     line = json.dumps({"eventonce": 1, "event": EVENT})
     logged = {"message": line, "timestamp": AT, "ingestionTime": AT, "eventId": "7"}
     (found,) = arrivals(write_lines(tmp_path / "c.jsonl", logged))
@@ -97,9 +97,7 @@ def test_a_line_in_a_log_that_tells_of_no_arrival_came_when_it_was_logged(tmp_pa
 
 
 @pytest.mark.parametrize("arrived", [-(10**14), 10**14, 10**18, 10**30])
-def test_an_arrival_that_no_calendar_has_is_not_known(
-    run: Run, tmp_path: Path, arrived: int
-) -> None:
+def test_an_arrival_outside_the_calendar_is_unknown(run: Run, tmp_path: Path, arrived: int) -> None:
     line = {"eventonce": 1, "id": "m", "arrived": arrived, "receives": 10**30, "event": EVENT}
     (found,) = arrivals(write_lines(tmp_path / "c.jsonl", line))
     assert (found.arrived, found.receives) == (None, 65_535)
@@ -124,7 +122,7 @@ def test_an_object_with_a_message_that_is_no_log_line_stays_an_event(tmp_path: P
     assert found.event.type == "alarm"
 
 
-def test_messages_of_a_queue_tell_when_they_were_sent_and_how_often_received(
+def test_messages_of_a_queue_give_their_sent_time_and_their_receive_count(
     tmp_path: Path,
 ) -> None:
     attributes = {"SentTimestamp": str(AT), "ApproximateReceiveCount": "2"}
@@ -167,7 +165,7 @@ STRUCT = (
     ],
     ids=["text", "bytes", "json", "struct", "columns", "detail as text"],
 )
-def test_a_row_of_parquet_is_an_event_or_has_one(tmp_path: Path, query: str) -> None:
+def test_a_row_of_parquet_is_an_event_or_contains_an_event(tmp_path: Path, query: str) -> None:
     (found,) = arrivals(parquet(tmp_path / "c.parquet", query))
     assert told(found) == ("e1", EVENT["detail"], None, "", "", 0)
     assert isinstance(found.event, Event)
@@ -175,7 +173,7 @@ def test_a_row_of_parquet_is_an_event_or_has_one(tmp_path: Path, query: str) -> 
 
 
 @pytest.mark.parametrize("arrived", [str(AT), f"make_timestamp_ms({AT})"])
-def test_columns_beside_the_event_tell_of_its_delivery(tmp_path: Path, arrived: str) -> None:
+def test_columns_beside_the_event_describe_its_delivery(tmp_path: Path, arrived: str) -> None:
     query = (
         f"SELECT '{TEXT}' AS event, {arrived} AS arrived, 'sqs:calls' AS channel, "
         "2 AS receives, 'm1' AS id FROM range(2500)"
@@ -186,19 +184,19 @@ def test_columns_beside_the_event_tell_of_its_delivery(tmp_path: Path, arrived: 
 
 
 @pytest.mark.parametrize("name", ["c*.parquet", "c[1].parquet", "c?.parquet"])
-def test_the_name_of_a_parquet_file_is_no_pattern(tmp_path: Path, name: str) -> None:
+def test_the_name_of_a_parquet_file_is_not_a_glob_pattern(tmp_path: Path, name: str) -> None:
     parquet(tmp_path / "c1.parquet", "SELECT '{}' AS event FROM range(2)")
     (found,) = arrivals(parquet(tmp_path / name, f"SELECT '{TEXT}' AS event"))
     assert told(found)[0] == "e1"
 
 
-def test_a_null_that_the_source_wrote_stays(tmp_path: Path) -> None:
+def test_a_null_of_the_source_is_kept(tmp_path: Path) -> None:
     path = parquet(tmp_path / "c.parquet", """SELECT '{"id":"e1","detail":{"a":null}}' AS event""")
     (found,) = arrivals(path)
     assert told(found)[1] == {"a": None}
 
 
-def test_parquet_without_a_column_of_events_names_its_columns(tmp_path: Path, run: Run) -> None:
+def test_the_error_for_parquet_without_events_names_its_columns(tmp_path: Path, run: Run) -> None:
     path = parquet(tmp_path / "c.parquet", "SELECT 1 AS first, 2 AS second")
     result = run("diagnose", path)
     assert result.code == 2
@@ -217,7 +215,7 @@ def broken_parquet(path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["diagnose", "backtest", "reconcile"])
 @pytest.mark.parametrize("broken", [broken_zip, broken_parquet])
-def test_a_broken_file_is_named_the_rest_is_studied_and_the_exit_code_says_so(
+def test_a_broken_file_is_named_the_other_files_are_studied_and_the_exit_code_is_2(
     run: Run, tmp_path: Path, command: str, broken: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "capture"
@@ -232,7 +230,7 @@ def test_a_broken_file_is_named_the_rest_is_studied_and_the_exit_code_says_so(
     assert result.documents
 
 
-def test_a_folder_in_a_folder_that_cannot_be_read_is_named(
+def test_a_subfolder_that_cannot_be_read_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lines(tmp_path / "1.jsonl", EVENT)
@@ -272,7 +270,7 @@ def test_the_commands_agree_on_a_capture_in_every_form(run: Run, tmp_path: Path)
         assert run("reconcile", plain, path).code == 0
 
 
-def test_a_terminal_sees_how_far_a_capture_was_read(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress_of_reading_a_capture(tmp_path: Path) -> None:
     capture = write_lines(tmp_path / "c.jsonl", EVENT)
     command = [sys.executable, "-m", "eventonce", "reconcile", str(capture), str(capture)]
     ours, theirs = os.openpty()
@@ -289,7 +287,7 @@ def test_a_terminal_sees_how_far_a_capture_was_read(tmp_path: Path) -> None:
     assert b"100%" in seen
 
 
-def test_the_first_to_arrive_is_the_original_in_whatever_file_it_is(
+def test_the_first_event_to_arrive_is_the_original_in_any_order_of_the_files(
     run: Run, tmp_path: Path
 ) -> None:
     folder, lines = tmp_path / "capture", tmp_path / "lines"
@@ -322,7 +320,7 @@ def test_the_study_names_the_files_of_a_folder_that_it_does_not_read(
         assert "notes.txt" in json.loads(first)["error"], words
 
 
-def test_links_and_pipes_of_a_folder_are_named_and_none_is_followed_for_ever(
+def test_links_and_pipes_that_are_not_read_are_reported_and_a_loop_of_links_ends(
     run: Run, tmp_path: Path
 ) -> None:
     folder, other = tmp_path / "folder", tmp_path / "other"

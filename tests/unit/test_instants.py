@@ -64,7 +64,7 @@ def test_a_time_is_milliseconds_rounded_down(value: Any, form: str, expected: in
         ("٢٠٢٥", ""),
     ],
 )
-def test_what_is_no_time_is_none(value: Any, form: str) -> None:
+def test_a_value_that_is_not_a_time_gives_none(value: Any, form: str) -> None:
     assert instant(value, form) is None
 
 
@@ -72,7 +72,7 @@ texts = st.text("0123456789-+:.TZ ", max_size=30)
 
 
 @given(st.integers() | st.floats() | texts, st.sampled_from(["", "s", "ms"]))
-def test_any_value_is_a_time_stores_can_count_or_none(value: Any, form: str) -> None:
+def test_any_value_gives_none_or_a_time_of_less_than_54_bits(value: Any, form: str) -> None:
     at = instant(value, form)
     assert at is None or abs(at) < 2**53
 
@@ -119,7 +119,7 @@ def test_a_duration_is_milliseconds(value: Any, expected: int) -> None:
         "99999999d",
     ],
 )
-def test_what_is_no_duration_is_said_with_what_was_expected(value: Any) -> None:
+def test_the_error_for_a_wrong_duration_gives_examples_of_durations(value: Any) -> None:
     with pytest.raises(ValueError, match='"500ms", "10s", "5m", "24h", "10d"'):
         duration(value)
 

@@ -1,5 +1,5 @@
-"""Interrupted: a block is not taken for done, a store call that is under way is waited for, and no
-batch goes on for a caller who has gone."""
+"""Interruptions: an interrupted block is not done, a batch waits for its store call under way, and
+no batch goes on after its caller was interrupted."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_a_block_that_was_interrupted_is_not_done(end: type[BaseException]) -> N
             assert job.run
 
 
-class Unheard(MemoryStore):
-    """Grants, and is interrupted before anybody hears of it: as in the midst of a commit."""
+class InterruptedAfterTheGrant(MemoryStore):
+    """A store that is interrupted after a grant and before the answer, as during a commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,10 +58,10 @@ def _in_a_block(consumer: Consumer) -> None:
 @pytest.mark.parametrize(
     "way", [lambda consumer: consumer.process([call(1), call(2)]), _in_a_block]
 )
-def test_what_was_granted_to_an_interrupted_caller_is_freed(
+def test_the_grants_of_an_interrupted_caller_are_released(
     way: Callable[[Consumer], object],
 ) -> None:
-    with Consumer(Unheard(), rules=RULE, handler=lambda _: None) as consumer:
+    with Consumer(InterruptedAfterTheGrant(), rules=RULE, handler=lambda _: None) as consumer:
         with pytest.raises(Interrupt):
             way(consumer)
         assert statuses(consumer.process([call(1), call(2)])) == ["done"] * 2
@@ -69,7 +69,7 @@ def test_what_was_granted_to_an_interrupted_caller_is_freed(
 
 
 class Slow(WatchedStore):
-    """Takes its time for the first call of one kind."""
+    """A store whose first call of one kind waits until `go` is set."""
 
     def __init__(self, slow: str) -> None:
         super().__init__(self._taken)
@@ -121,13 +121,13 @@ async def rejects_the_second_later(job: Job) -> None:
 
 
 def afterwards(store: MemoryStore) -> list[str]:
-    """The outcomes of both events when they are brought again."""
+    """The outcomes of both events when they are delivered again."""
     with Consumer(store, rules=RULE, handler=lambda _: None) as again:
         return [outcome.status for outcome in again.process([call(1), call(2)])]
 
 
 def away(verb: str, _: object) -> None:
-    """Grants, and is away from then on."""
+    """A store that answers claims, and cannot be reached for settlements."""
     if verb == "settle":
         raise StoreUnavailable("away")
 
@@ -137,7 +137,7 @@ def away(verb: str, _: object) -> None:
     [(MemoryStore(), ["duplicate", "done", "done"]), (WatchedStore(away), ["busy"] * 3)],
     ids=["that answers", "that is away"],
 )
-def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store(
+def test_an_interruption_settles_and_releases_its_runs_if_the_store_answers(
     store: MemoryStore, left: list[str]
 ) -> None:
     calls = [call(1), call(2), call(3)]
@@ -153,7 +153,7 @@ def test_an_interrupted_caller_keeps_what_returned_and_frees_the_rest_in_a_store
         assert statuses(again.process(calls)) == left
 
 
-def test_the_child_of_a_fork_that_ends_in_a_handler_frees_nothing_that_its_parent_runs() -> None:
+def test_the_child_of_a_fork_that_is_interrupted_releases_no_run_of_its_parent() -> None:
     store = MemoryStore()
 
     def handler(_: Job) -> None:
@@ -175,7 +175,7 @@ def test_the_child_of_a_fork_that_ends_in_a_handler_frees_nothing_that_its_paren
     ],
 )
 @pytest.mark.parametrize("handler", [rejects_the_second, rejects_the_second_later])
-def test_a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the_rest(
+def test_a_batch_cancelled_in_a_store_call_keeps_completed_runs_and_releases_other_runs(
     slow: str, left: list[str], handler: Callable[[Job], Any]
 ) -> None:
     store = Slow(slow)
@@ -196,7 +196,7 @@ def test_a_batch_cancelled_during_a_store_call_keeps_what_was_done_and_frees_the
 
 
 @pytest.mark.parametrize("interrupted", ["put_letters", "settle"])
-def test_a_batch_interrupted_in_a_store_call_keeps_what_was_done(
+def test_a_batch_interrupted_in_a_store_call_keeps_completed_runs(
     interrupted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore()
@@ -217,7 +217,7 @@ def test_a_batch_interrupted_in_a_store_call_keeps_what_was_done(
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Lets a signal raise in the main thread, whatever that is doing."""
+    """A function that sends a signal to the main thread, which raises `Interrupt` there."""
 
     def raising(*_: object) -> None:
         raise Interrupt
@@ -227,7 +227,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_batch_whose_caller_was_interrupted_is_ended_and_freed(
+def test_a_batch_whose_caller_was_interrupted_is_ended_and_released(
     interrupt: Callable[[], None],
 ) -> None:
     ended: list[str] = []
@@ -276,7 +276,7 @@ def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> 
     assert interruptions > 3
 
 
-def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
+def test_a_call_that_begins_while_its_loop_is_closed_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop_thread, begin = LoopThread(), _Call.begin
@@ -284,7 +284,7 @@ def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
 
     def begins(mine: _Call[None]) -> None:
         closer.start()
-        # Until it has closed the loop, or waits for this to end.
+        # Until the closer has closed the loop, or waits for this call to end.
         closer.join(0.1)
         begin(mine)
 
@@ -295,7 +295,7 @@ def test_a_call_that_begins_while_its_loop_is_closed_comes_to_an_end(
     closer.join(PATIENCE)
 
 
-def test_a_loop_that_was_begun_after_its_consumer_was_closed_is_closed_the_next_time() -> None:
+def test_a_loop_started_after_its_consumer_was_closed_is_closed_by_the_next_close() -> None:
     async def handler(_: Job) -> None:
         pass
 
@@ -304,7 +304,7 @@ def test_a_loop_that_was_begun_after_its_consumer_was_closed_is_closed_the_next_
 
     others = {*threading.enumerate()}
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
-        # As one who had it in hand when another thread closed the consumer.
+        # As in a thread that holds `awaiting` while another thread closes the consumer.
         awaiting = consumer.runtime.awaiting
         consumer.close()
         awaiting.loop_thread.run(asyncio.sleep(0))

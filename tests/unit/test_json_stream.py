@@ -1,4 +1,4 @@
-"""Streams cut into events: whatever the pieces they come in, and however large."""
+"""Streams cut into events, for pieces, documents and events of any size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STREAMS = {
 
 
 class Dribble(io.RawIOBase):
-    """Gives what it was given, in the same pieces."""
+    """A stream that returns one of these pieces for each read."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = pieces
@@ -43,7 +43,7 @@ def stream(*pieces: bytes) -> IO[bytes]:
 
 
 def found(source: IO[bytes], longest: int = 1_000) -> list[tuple[str, bytes]]:
-    """Every event with its place; blank lines are none."""
+    """Every event with its place, without the blank lines."""
     events: list[tuple[str, bytes]] = []
     for chunk in chunks(source, longest):
         if isinstance(chunk, Long):
@@ -57,7 +57,7 @@ def found(source: IO[bytes], longest: int = 1_000) -> list[tuple[str, bytes]]:
 @pytest.mark.parametrize("name", STREAMS)
 @given(cuts=st.lists(st.integers(0, 60), max_size=8))
 @example(cuts=list(range(61)))
-def test_events_are_the_same_whatever_pieces_they_come_in(
+def test_the_pieces_of_a_stream_do_not_change_its_events(
     name: str, packed: bool, cuts: list[int]
 ) -> None:
     content = STREAMS[name]
@@ -67,17 +67,21 @@ def test_events_are_the_same_whatever_pieces_they_come_in(
     assert found(stream(*pieces)) == found(io.BytesIO(content))
 
 
-def ink(events: list[tuple[str, bytes]]) -> bytes:
-    """All of them without what is white: what is very short is taken for lines."""
+def without_white_space(events: list[tuple[str, bytes]]) -> bytes:
+    """The text of all events without white space: very short documents are read as lines."""
     return b"".join(part for _, event in events for part in event.split())
 
 
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("longest", [1, 5, 10])
-def test_what_is_too_long_is_given_whole_and_costs_no_other(name: str, longest: int) -> None:
+def test_an_event_that_is_too_long_is_given_whole_and_does_not_affect_the_other_events(
+    name: str, longest: int
+) -> None:
     content = STREAMS[name]
     pieces = [content[at : at + 1] for at in range(len(content))]
-    assert ink(found(stream(*pieces), longest)) == ink(found(io.BytesIO(content)))
+    assert without_white_space(found(stream(*pieces), longest)) == without_white_space(
+        found(io.BytesIO(content))
+    )
 
 
 def test_each_event_is_named_by_its_line_or_its_number() -> None:
@@ -103,7 +107,9 @@ MANY = {
 
 @pytest.mark.parametrize("name", MANY)
 @pytest.mark.parametrize("size", [40, 64, 10_000])
-def test_a_document_of_many_events_is_held_to_no_limit_but_theirs(name: str, size: int) -> None:
+def test_a_document_may_be_longer_than_the_limit_if_its_events_are_not(
+    name: str, size: int
+) -> None:
     content, place = MANY[name]
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     events: list[tuple[str, bytes]] = []
@@ -115,7 +121,7 @@ def test_a_document_of_many_events_is_held_to_no_limit_but_theirs(name: str, siz
     assert [where for where, _ in events[1:-1]] == [f"{place}[{at}]" for at in range(60)]
 
 
-def test_an_event_too_long_within_such_a_document_costs_no_other() -> None:
+def test_an_event_that_is_too_long_in_a_document_does_not_affect_the_other_events() -> None:
     content = b'[{"a":"' + b"x" * 100 + b'"}, {"b":1}, {"c":2}]'
     line = b'{"first":1}\n' + content + b"\n"
     pieces = [line[at : at + 25] for at in range(0, len(line), 25)]
@@ -128,7 +134,7 @@ def test_an_event_too_long_within_such_a_document_costs_no_other() -> None:
 
 
 @pytest.mark.parametrize("begin", [b'{"Records":[{"s3":{}},', b'{"Messages":[{"text":1},'])
-def test_a_list_within_one_event_does_not_make_it_many(begin: bytes) -> None:
+def test_a_list_within_an_event_does_not_split_the_event(begin: bytes) -> None:
     line = begin + b",".join(RECORDS) + b"]}"
     pieces = [b'{"a":1}\n', *(line[at : at + 40] for at in range(0, len(line), 40))]
     assert found(stream(*pieces), 30) == [(":1", b'{"a":1}'), (":2", line)]
@@ -148,7 +154,7 @@ def test_the_events_of_a_batch_are_named_within_its_line() -> None:
     ]
 
 
-def test_a_pipe_that_does_not_block_is_waited_for() -> None:
+def test_a_non_blocking_pipe_is_read_to_its_end() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
 
@@ -163,7 +169,7 @@ def test_a_pipe_that_does_not_block_is_waited_for() -> None:
         writer.join()
 
 
-def test_a_long_one_that_nobody_reads_is_passed_over() -> None:
+def test_a_long_event_that_is_not_read_is_skipped() -> None:
     pieces = stream(b'{"a":1}\n' + b"x" * 50, b"x" * 50, b'x\n{"b":2}\n')
     given_ = [one for one in chunks(pieces, 10) if isinstance(one, Chunk)]
     assert [event for chunk in given_ for event in chunk.events] == [b'{"a":1}', b'{"b":2}']
@@ -172,7 +178,7 @@ def test_a_long_one_that_nobody_reads_is_passed_over() -> None:
 @pytest.mark.parametrize(
     "begin", [b'{"broken"\n', b"{\n", b'{"a": "x\n', b"no event\n", b'{"a":1}}\n']
 )
-def test_a_broken_first_line_holds_up_no_pipe(begin: bytes) -> None:
+def test_a_broken_first_line_does_not_delay_the_next_line_of_a_pipe(begin: bytes) -> None:
     """The line after it is read before the pipe ends."""
 
     def endless() -> Iterator[bytes]:
@@ -189,7 +195,7 @@ def test_a_broken_first_line_holds_up_no_pipe(begin: bytes) -> None:
     assert first.events == [begin.rstrip(b"\n"), b'{"a":2}']
 
 
-def test_a_document_of_many_lines_that_is_broken_off_is_one_thing_and_not_many_lines() -> None:
+def test_a_truncated_document_of_several_lines_is_one_event() -> None:
     assert found(io.BytesIO(b'{\n  "a": 1,\n  "b": [\n')) == [("[0]", b'{\n  "a": 1,\n  "b": [\n')]
 
 
@@ -198,20 +204,20 @@ Pack = Callable[[bytes], bytes]
 
 
 @PACKED
-def test_files_compressed_one_by_one_may_stand_behind_each_other(pack: Pack) -> None:
+def test_concatenated_compressed_files_are_read(pack: Pack) -> None:
     data = pack(b'{"a":1}\n') + b"\0" * 512 + pack(b'{"b":2}\n')
     assert [event for _, event in found(io.BytesIO(data))] == [b'{"a":1}', b'{"b":2}']
 
 
 @PACKED
-def test_what_was_compressed_twice_is_unpacked_twice(pack: Pack) -> None:
-    """Firehose packs what CloudWatch Logs packed, record by record."""
+def test_data_that_was_compressed_twice_is_unpacked_twice(pack: Pack) -> None:
+    """Firehose compresses records that CloudWatch Logs has already compressed one by one."""
     data = pack(gzip.compress(b'{"a":1}\n') + gzip.compress(b'{"b":2}\n'))
     assert [event for _, event in found(io.BytesIO(data))] == [b'{"a":1}', b'{"b":2}']
 
 
 @PACKED
-def test_what_unpacks_to_much_is_unpacked_piece_by_piece(pack: Pack) -> None:
+def test_large_data_is_unpacked_in_pieces_of_limited_size(pack: Pack) -> None:
     data = pack(b"x" * 20_000_000)
     sizes = [len(piece) for piece in unpacked(io.BytesIO(data))]
     assert (sum(sizes), max(sizes)) == (20_000_000, PIECE_BYTES)
@@ -225,7 +231,7 @@ def test_a_compressed_pipe_may_come_byte_by_byte(pack: Pack) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
-def test_what_is_appended_to_a_file_is_read_behind_it(tmp_path: Path, ending: str) -> None:
+def test_appended_events_are_read_after_the_earlier_events(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"capture.jsonl{ending}"
     with written(path) as file:
         file.write(b'{"a":1}\n')
@@ -246,6 +252,6 @@ def test_what_is_appended_to_a_file_is_read_behind_it(tmp_path: Path, ending: st
     ],
     ids=["cut off", "followed by something else", "none at all", "zstd", "zstd and more"],
 )
-def test_what_cannot_be_unpacked_to_its_end_says_so(broken: bytes) -> None:
+def test_data_that_cannot_be_unpacked_to_its_end_is_unreadable(broken: bytes) -> None:
     with pytest.raises(Unreadable):
         found(io.BytesIO(broken))

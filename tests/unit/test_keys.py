@@ -1,4 +1,4 @@
-"""Keys: what differs never shares one, what is the same always does."""
+"""Keys: different values have different keys, and the same value always has the same key."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ HASHED = Rule(name="h", key=["hash(detail.h)"])
         (b'{"a": 7, "a": 1}', b'{"a": 1}'),
     ],
 )
-def test_the_same_value_written_otherwise_has_the_same_key(one: bytes, other: bytes) -> None:
+def test_the_same_value_in_another_notation_has_the_same_key(one: bytes, other: bytes) -> None:
     def keys(detail: bytes) -> tuple[bytes, bytes]:
         plain = Event(b"{}", detail, id="i", type="t")
         inside = Event(b"{}", b'{"h":' + detail + b"}", id="i", type="t")
@@ -143,7 +143,7 @@ def test_only_a_source_of_genesys_names_an_organisation(source: str, named: str)
     assert organisation(source) == named
 
 
-def test_a_key_holds_nothing_that_changes_with_every_publish() -> None:
+def test_a_key_does_not_depend_on_the_fields_that_change_with_every_publish() -> None:
     again = key({"a": "x"}, id="new", time="2025-12-16T00:00:00Z", source=f"{SOURCE}-2", region="x")
     assert again == key({"a": "x"})
 
@@ -175,7 +175,7 @@ def test_the_order_of_fields_does_not_change_a_key(value: Any) -> None:
     assert one.key == other.key
 
 
-def test_the_order_of_a_list_does() -> None:
+def test_the_order_of_a_list_changes_a_key() -> None:
     assert key({"h": [1, 2]}, HASHED) != key({"h": [2, 1]}, HASHED)
 
 
@@ -192,7 +192,7 @@ def start(time: int) -> bytes:
     return (time // 10 % 2**32).to_bytes(4, "big")
 
 
-def test_a_fact_with_a_time_of_its_own_has_keys_that_sort_by_it() -> None:
+def test_the_keys_of_a_fact_with_its_own_time_sort_by_that_time() -> None:
     keys = [timed(TIME + 10 * hundredth) for hundredth in range(5)]
     assert keys == sorted(keys)
     assert keys[0].startswith(start(TIME))
@@ -213,7 +213,7 @@ def test_a_fact_with_a_time_of_its_own_has_keys_that_sort_by_it() -> None:
     ],
     ids=lambda rule: rule.name,
 )
-def test_a_time_copies_may_not_agree_on_is_not_in_the_key(rule: Rule) -> None:
+def test_a_time_that_may_differ_between_copies_is_not_in_the_key(rule: Rule) -> None:
     assert not timed(TIME, rule).startswith((start(TIME), start(TIME // 1000 * 1000)))
 
 
@@ -226,14 +226,14 @@ def test_a_time_copies_may_not_agree_on_is_not_in_the_key(rule: Rule) -> None:
         (["body.conversationId", "body.eventTime?"], "body.eventTime"),
     ],
 )
-def test_a_time_that_follows_from_the_parts_is(parts: list[str], at: str) -> None:
+def test_a_time_that_follows_from_the_parts_is_in_the_key(parts: list[str], at: str) -> None:
     rule = Rule(name="t", key=parts, at=at)
     floored = TIME // 1000 * 1000 if "floor" in at else TIME
     assert timed(TIME, rule).startswith(start(floored))
 
 
 @pytest.mark.parametrize("time", ["soon", True, 2**60, "2025-99-99T00:00:00Z"])
-def test_a_fact_whose_time_is_none_still_has_a_key(time: Any) -> None:
+def test_a_fact_whose_time_is_invalid_still_has_a_key(time: Any) -> None:
     assert timed(time) == timed(time)
     assert timed(time) != timed("other")
 
@@ -251,7 +251,7 @@ def test_a_secret_changes_every_digest() -> None:
     assert [len(keyed.key), len(keyed.digest), len(keyed.by)] == [16, 8, 4]
 
 
-def test_a_rotated_secret_still_finds_what_the_old_one_wrote() -> None:
+def test_a_rotated_secret_also_gives_the_key_of_the_old_secret() -> None:
     old = Ruleset([KEYED], name="crm", secrets=[OLDER]).plan(event({"a": 1}), 1)[1]
     ruleset = Ruleset([KEYED], name="crm", secrets=[SECRET, OLDER])
     rule, claim = ruleset.plan(event({"a": 1}), 1)
@@ -260,7 +260,7 @@ def test_a_rotated_secret_still_finds_what_the_old_one_wrote() -> None:
     assert (also.key, also.peek, also.by) == (old.key, True, old.by)
 
 
-def test_a_consumer_with_a_rotated_secret_runs_nothing_again() -> None:
+def test_a_consumer_with_a_rotated_secret_runs_no_event_again() -> None:
     store, ran = MemoryStore(), list[object]()
     for secrets in ([OLDER], [SECRET, OLDER]):
         consumer = Consumer(store, rules=KEYED, secrets=secrets, handler=ran.append)
@@ -269,7 +269,9 @@ def test_a_consumer_with_a_rotated_secret_runs_nothing_again() -> None:
 
 
 @pytest.mark.parametrize("missing", ["hash", "id", "run"])
-def test_a_rotated_secret_finds_the_keys_of_last_resort_too(missing: str) -> None:
+def test_a_rotated_secret_also_gives_the_old_key_of_an_event_with_missing_parts(
+    missing: str,
+) -> None:
     rule = Rule(name="r", key="detail.none", missing=missing)
     old = Ruleset([rule], name="crm", secrets=[OLDER]).plan(event({"a": 1}), 1)[1]
     [also] = Ruleset([rule], name="crm", secrets=[SECRET, OLDER]).also(event({"a": 1}), rule, 1)
@@ -287,7 +289,7 @@ def test_a_short_secret_is_refused() -> None:
         Ruleset([KEYED], name="crm", secrets=[b"hunter2"])
 
 
-def test_a_long_secret_counts_to_its_end() -> None:
+def test_the_last_byte_of_a_long_secret_changes_the_digest() -> None:
     one, other = (hasher(16, b"x" * 100 + end) for end in (b"1", b"2"))
     assert one(b"") != other(b"")
 
@@ -298,7 +300,7 @@ def test_a_consumer_without_a_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "1" * 400 + ".0", "1" * 5000])
-def test_a_number_python_cannot_hold_is_kept_as_it_was_written(text: str) -> None:
+def test_a_number_that_python_cannot_hold_has_a_key_of_its_own(text: str) -> None:
     raw = f'{{"a": {text}}}'.encode()
     assert content_hash(encode(decode_exact(raw))) != content_hash(
         encode(decode_exact(b'{"a": 1}'))
@@ -312,7 +314,7 @@ def test_a_number_python_cannot_hold_is_kept_as_it_was_written(text: str) -> Non
 
 
 def test_golden_keys_of_format_1() -> None:
-    """These keys stand in people's stores: a change here forgets everything they remember."""
+    """These keys are in the stores of users: after a change no copy of a stored event is known."""
     plain = key({"a": "x", "b": 7})
     secret = key({"a": "x", "b": 7}, secrets=[SECRET])
     assert [plain.hex(), secret.hex(), timed(TIME).hex()] == GOLDEN

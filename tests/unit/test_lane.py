@@ -1,4 +1,4 @@
-"""The lane: a lone caller calls at once, and whoever comes meanwhile joins the next call."""
+"""The lane: a lone caller makes its call at once, and later callers join the next call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers import PATIENCE
 
 
 class Store:
-    """Answers each item with itself in capitals; the first call waits until it may go on."""
+    """A store that answers each item in capitals; its first call waits until `go` is set."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -49,7 +49,7 @@ class Scene:
         assert store.under_way.wait(PATIENCE)
 
     def asks(self, *items: str) -> Future[list[str]]:
-        """Ask in another thread; comes back when that waits."""
+        """Ask in another thread, and return when that thread waits."""
         before = len(self._lane._waiting)
         asked = self._pool.submit(self._lane.ask, list(items))
         end = time.monotonic() + PATIENCE
@@ -70,7 +70,7 @@ def test_a_lone_caller_makes_its_call_at_once_in_its_own_thread() -> None:
     assert store.threads == [threading.get_ident()]
 
 
-def test_whoever_comes_while_a_call_is_under_way_joins_the_next_one() -> None:
+def test_callers_that_ask_during_a_call_join_the_next_call() -> None:
     store = Store()
     with ThreadPoolExecutor() as pool:
         scene = Scene(Lane(store.call, key), store, pool)
@@ -92,7 +92,9 @@ def test_a_call_has_each_key_once() -> None:
     assert store.calls == [["first"], ["a1", "c1"], ["a2", "b", "c2"]]
 
 
-def test_a_call_is_no_longer_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_share_a_call_only_up_to_the_limit_of_items(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(lanes, "MOST_ITEMS", 2)
     store = Store()
     with ThreadPoolExecutor() as pool:
@@ -103,7 +105,7 @@ def test_a_call_is_no_longer_than_the_most(monkeypatch: pytest.MonkeyPatch) -> N
     assert sorted(map(len, store.calls)) == [1, 1, 2, 3]
 
 
-def test_one_that_is_refused_does_not_spoil_the_others() -> None:
+def test_a_refused_item_does_not_affect_the_other_callers() -> None:
     store = Store()
     store.failing = lambda items: StoreError("too large") if "b" in items else None
     with ThreadPoolExecutor() as pool:
@@ -116,7 +118,7 @@ def test_one_that_is_refused_does_not_spoil_the_others() -> None:
     assert store.calls == [["first"], ["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
-def test_a_store_that_is_away_is_away_for_all_who_asked() -> None:
+def test_an_unavailable_store_raises_its_error_for_every_caller_of_the_call() -> None:
     store = Store()
     store.failing = lambda items: StoreUnavailable("away") if "a" in items else None
     with ThreadPoolExecutor() as pool:
@@ -133,7 +135,7 @@ class Interrupt(BaseException):
     """The exception of a signal's handler."""
 
 
-def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:
+def test_followers_get_their_answers_when_their_leader_is_interrupted() -> None:
     store = Store()
     interrupts = [Interrupt()]
 
@@ -152,7 +154,7 @@ def test_a_leader_that_is_interrupted_leaves_nobody_hanging() -> None:
         assert (b.result(PATIENCE), c.result(PATIENCE)) == (["B"], ["C"])
 
 
-def test_a_leader_that_asks_again_was_interrupted_before_it_passed_the_lead_on(
+def test_a_thread_that_is_still_the_leader_after_an_interruption_can_ask_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lanes, "LONGEST_CALL", 10 * PATIENCE)
@@ -168,15 +170,15 @@ def test_a_leader_that_asks_again_was_interrupted_before_it_passed_the_lead_on(
         assert pool.submit(ask).result(PATIENCE) == ["A"]
 
 
-class Mute:
-    """In the place of the lock that a follower waits for: nobody wakes him."""
+class LockThatWakesNoThread:
+    """A replacement for the lock that a follower waits for; its release wakes no thread."""
 
     def release(self) -> None:
         pass
 
 
-def waits_by(woken: Mute, patch: pytest.MonkeyPatch) -> None:
-    """Let him who asks for `b` wait by this."""
+def replace_the_lock_of_b(woken: LockThatWakesNoThread, patch: pytest.MonkeyPatch) -> None:
+    """Let the caller that asks for `b` wait for this lock."""
     made = lanes._Entry.__init__
 
     def making(entry: lanes._Entry[str, str], items: Sequence[str]) -> None:
@@ -190,9 +192,11 @@ def waits_by(woken: Mute, patch: pytest.MonkeyPatch) -> None:
 MOMENTS = ["before the call", "in the call", "in the call, and its leader, too", "after the call"]
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "nobody to tell"])
+@pytest.mark.parametrize("told", [True, False], ids=["with a callback", "without a callback"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, told: bool) -> None:
+def test_the_answers_of_an_interrupted_caller_are_given_to_the_callback(
+    moment: str, *, told: bool
+) -> None:
     """The signal comes while a follower waits for its answers."""
     store, returned = Store(), list[tuple[list[str], list[str]]]()
     tell = (lambda items, answers: returned.append((list(items), answers))) if told else None
@@ -204,15 +208,15 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, to
         if moment.startswith("in the call") and "b" in items:
             go_on.set()
             assert isinstance(b.exception(PATIENCE), Interrupt)
-            # It waits, for this call is still under way.
+            # The caller of `d` waits, because this call is still under way.
             late.append(scene.asks("d"))
             if moment.endswith("too"):
                 raise Interrupt
 
     store.failing = called
 
-    class Woken(Mute):
-        """The lock a follower waits for, and the signal that comes there."""
+    class Woken(LockThatWakesNoThread):
+        """The lock that a follower waits for, and the signal that interrupts the wait."""
 
         def acquire(self, timeout: float = 0) -> bool:
             waits.set()
@@ -221,7 +225,7 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, to
 
     with ThreadPoolExecutor() as pool, pytest.MonkeyPatch.context() as patch:
         scene = Scene(lane, store, pool)
-        waits_by(Woken(), patch)
+        replace_the_lock_of_b(Woken(), patch)
         a, b, c = scene.asks("a"), scene.asks("b"), scene.asks("c")
         assert waits.wait(PATIENCE)
         if moment != "before the call":
@@ -243,7 +247,7 @@ def test_the_answers_of_one_who_is_interrupted_are_given_back(moment: str, *, to
     assert lane.ask(["z"]) == ["Z"]
 
 
-def test_a_call_that_never_ends_is_made_by_one_of_those_who_wait(
+def test_a_waiting_caller_makes_its_own_call_when_the_call_under_way_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lanes, "LONGEST_CALL", 0.05)
@@ -255,7 +259,7 @@ def test_a_call_that_never_ends_is_made_by_one_of_those_who_wait(
         assert scene.first.result(PATIENCE) == ["FIRST"]
 
 
-def test_who_is_part_of_a_call_that_never_ends_makes_one_of_his_own(
+def test_a_caller_within_a_call_that_never_ends_makes_a_call_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store, under_way, go_on = Store(), threading.Event(), threading.Event()
@@ -265,15 +269,15 @@ def test_who_is_part_of_a_call_that_never_ends_makes_one_of_his_own(
             under_way.set()
             assert go_on.wait(PATIENCE)
 
-    class Woken(Mute):
-        """Waits too long."""
+    class Woken(LockThatWakesNoThread):
+        """A lock whose wait ends without a wake-up."""
 
         def acquire(self, timeout: float = 0) -> bool:
             assert under_way.wait(PATIENCE)
             return False
 
     store.failing = called
-    waits_by(Woken(), monkeypatch)
+    replace_the_lock_of_b(Woken(), monkeypatch)
     with ThreadPoolExecutor() as pool:
         scene = Scene(Lane(store.call, key), store, pool)
         a, b = scene.asks("a"), scene.asks("b")

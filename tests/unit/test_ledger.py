@@ -122,7 +122,7 @@ def test_an_older_state_is_not_applied_after_a_crash_between_effect_and_settleme
     assert key.claim(state(2, B, 3), T0 + crashed.wait).kind == "run"
 
 
-def test_an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned() -> None:
+def test_an_older_state_waits_a_bounded_time_for_a_newer_state_that_never_returned() -> None:
     """
     B(2) ──granted ──✗ crash, and its transport has lost it
               lease ends ─── A(1): busy ─── three leases later ─── A(1): a letter
@@ -138,7 +138,7 @@ def test_an_older_state_waits_a_bounded_time_for_a_newer_one_that_never_returned
     assert key.claim(state(2, B, 5), patience).kind == "run"
 
 
-def test_an_older_state_does_not_wait_for_a_newer_one_that_was_given_up() -> None:
+def test_an_older_state_does_not_wait_for_a_newer_state_that_was_given_up() -> None:
     key = Key()
     poisoned = state(2, B)
     assert key.settle("bury", poisoned, key.claim(poisoned, T0), T0 + 1) == "kept"
@@ -184,9 +184,9 @@ def test_two_versions_at_the_same_order_run_once_each() -> None:
     assert key.claim(state(1, A, 5), T0 + 4).kind == "duplicate"
 
 
-def test_two_events_without_a_transport_id_are_not_said_to_have_the_same() -> None:
+def test_two_events_without_a_transport_id_are_not_reported_to_have_the_same_id() -> None:
     """
-    done, no id ──copy, no id or one: a duplicate, and nobody knows of which kind
+    done, no id ──copy, no id or one: a duplicate, of an unknown kind
     done, an id ──copy, no id:        likewise
     """
     key = Key()

@@ -1,4 +1,4 @@
-"""The law of facts: who runs, who is a copy, for how long, and how often it is tried."""
+"""The law of facts: which claim runs, which claim is a copy, how long, and how many attempts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventonce.types import MAX_ORDER, Claim, Verdict
 from tests.unit.one_key import DAY, LEASE, REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
 
-def test_a_fact_runs_and_its_copies_are_duplicates_whatever_their_transport_id() -> None:
+def test_a_fact_runs_and_its_copies_are_duplicates_with_any_transport_id() -> None:
     key = Key()
     key.done(fact(), T0)
     redelivered = key.claim(fact(2), T0 + 1)
@@ -35,7 +35,7 @@ def test_verified_content_that_differs_is_a_conflict() -> None:
     assert key.claim(fact(5, digest=b""), T0 + 1).kind == "duplicate"
 
 
-def test_content_is_not_verified_against_a_completion_that_recorded_none() -> None:
+def test_content_is_not_verified_against_a_completion_without_recorded_content() -> None:
     key = Key()
     key.done(fact(), T0)
     assert key.claim(fact(2, digest=B), T0 + 1).kind == "duplicate"
@@ -83,7 +83,7 @@ def test_attempts_are_counted_for_a_day_even_if_little_is_remembered() -> None:
     assert (afresh.kind, afresh.attempt) == ("run", 1)
 
 
-def test_an_attempt_of_a_day_ago_is_forgotten_and_one_of_less_is_not() -> None:
+def test_an_attempt_is_forgotten_after_a_day_and_not_before() -> None:
     for later, attempt in ((DAY - 1, 2), (DAY, 1)):
         key = Key()
         key.claim(fact(remember=500), T0)
@@ -139,7 +139,7 @@ def test_a_run_becomes_alone_when_its_own_claim_says_so() -> None:
     assert key.claim(fact(3, attempts=1), now + LEASE).kind == "dead"
 
 
-def test_a_version_is_not_suspected_of_what_ended_anothers_process() -> None:
+def test_a_version_need_not_run_alone_after_another_version_ended_its_process() -> None:
     key = Key()
     crashed = key.claim(state(1, A), T0)
     newer = key.claim(state(2, B, 2), T0 + crashed.wait)
@@ -163,7 +163,7 @@ def test_an_attempt_that_is_returned_does_not_count_towards_giving_up(claim: Cla
     assert key.claim(claim, T0).kind == "dead"
 
 
-def test_a_lease_from_a_clock_that_was_ahead_is_cut_down_to_a_leases_length() -> None:
+def test_a_claim_shortens_a_lease_from_a_clock_that_was_ahead() -> None:
     """
     clock days ahead ──granted ──✗ crash      clock set right ──asked: busy ──── asked: runs
     """
@@ -178,14 +178,14 @@ def test_a_lease_from_a_clock_that_was_ahead_is_cut_down_to_a_leases_length() ->
             assert key.claim(other, T0 + limit).kind == "run"
 
 
-def test_its_own_claim_repeated_cuts_a_lease_down_too() -> None:
+def test_a_repeated_claim_shortens_a_lease_from_a_clock_that_was_ahead() -> None:
     key = Key()
     run = key.claim(fact(), T0 + DAY)
     again = key.claim(fact(), T0)
     assert (again.kind, again.token, again.wait) == ("run", run.token, LONGEST_LEASE)
 
 
-def test_a_renewal_cuts_down_a_lease_from_a_clock_that_was_ahead() -> None:
+def test_a_renewal_shortens_a_lease_from_a_clock_that_was_ahead() -> None:
     key = Key()
     run = key.claim(fact(), T0 + DAY)
     assert key.settle("extend", fact(), run, T0) == "kept"
@@ -201,7 +201,7 @@ def test_a_released_fact_runs_again_at_once_and_counts_on() -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_whoever_finds_a_fact_held_leaves_its_record_as_it_is(alone: bool) -> None:
+def test_a_claim_on_a_leased_fact_does_not_change_its_record(alone: bool) -> None:
     key = Key()
     key.claim(fact(alone=alone), T0)
     for claim, kind in ((fact(1), "run"), (fact(2), "busy"), (fact(3, alone=True), "busy")):
@@ -209,7 +209,7 @@ def test_whoever_finds_a_fact_held_leaves_its_record_as_it_is(alone: bool) -> No
         assert (verdict.kind, written) == (kind, None)
 
 
-def test_a_redriven_fact_is_no_longer_given_up_whatever_its_content() -> None:
+def test_a_fact_is_no_longer_dead_after_a_redrive_with_other_content() -> None:
     key = Key()
     bad, other = fact(digest=b"A"), fact(2, digest=b"B", redrive=True)
     key.settle("bury", bad, key.claim(bad, T0), T0)
@@ -217,7 +217,7 @@ def test_a_redriven_fact_is_no_longer_given_up_whatever_its_content() -> None:
     assert key.claim(bad, T0 + 2).kind == "run"
 
 
-def test_a_peek_says_the_same_and_writes_nothing() -> None:
+def test_a_peek_gives_the_same_verdict_and_writes_nothing() -> None:
     key = Key()
     peek = fact(peek=True)
     assert key.claim(peek, T0) == Verdict("run")
@@ -241,7 +241,7 @@ def test_a_token_rises_even_if_the_clock_goes_back() -> None:
         assert key.claim(two, T0 - 5 * SECOND).token == run.token + 1
 
 
-def test_a_token_survives_being_sent_as_a_double() -> None:
+def test_a_token_is_exact_as_a_double() -> None:
     year_2200 = 7_258_118_400_000
     token = Key().claim(fact(), year_2200).token
     assert token <= MAX_ORDER
@@ -249,7 +249,7 @@ def test_a_token_survives_being_sent_as_a_double() -> None:
 
 
 @pytest.mark.parametrize("claim", [fact(), state(2, B)])
-def test_a_redrive_passes_what_is_dead_and_starts_at_attempt_one(claim: Claim) -> None:
+def test_a_redrive_of_a_dead_key_runs_and_starts_at_attempt_1(claim: Claim) -> None:
     key = Key()
     now = key.used_up(claim, T0)
     assert key.claim(claim, now).kind == "dead"
@@ -261,7 +261,7 @@ def test_a_redrive_passes_what_is_dead_and_starts_at_attempt_one(claim: Claim) -
     assert key.claim(claim, now + 2).kind == "duplicate"
 
 
-def test_a_redrive_passes_nothing_else() -> None:
+def test_a_redrive_of_a_duplicate_stale_or_busy_key_does_not_run() -> None:
     key = Key()
     key.done(fact(), T0)
     assert key.claim(fact(2, redrive=True), T0 + 1).kind == "duplicate"
@@ -274,7 +274,7 @@ def test_a_redrive_passes_nothing_else() -> None:
     assert key.claim(state(3, C, 4, redrive=True), T0 + 2).kind == "busy"
 
 
-def test_a_redrive_does_not_apply_an_older_state_over_a_newer_one_that_was_tried() -> None:
+def test_a_redrive_does_not_apply_an_older_state_over_a_newer_state_that_was_tried() -> None:
     key = Key()
     now = T0 + key.claim(state(2, B), T0).wait
     assert key.claim(state(1, A, 2, redrive=True), now).kind == "busy"

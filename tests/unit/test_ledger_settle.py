@@ -1,4 +1,4 @@
-"""The law of settlements: whose word is believed, and what it leaves behind."""
+"""The law of settlements: which settlements are kept, and how they change the record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_run_that_was_overtaken_settles_nothing(one: Claim, action: Action) ->
 
 
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
-def test_a_late_completion_that_nobody_overtook_is_kept(claim: Claim) -> None:
+def test_a_late_completion_is_kept_if_no_other_run_has_begun(claim: Claim) -> None:
     key = Key()
     run = key.claim(claim, T0)
     assert key.settle("complete", claim, run, T0 + DAY) == "kept"
@@ -30,8 +30,8 @@ def test_a_late_completion_that_nobody_overtook_is_kept(claim: Claim) -> None:
 
 
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
-def test_a_late_completion_beats_a_burial(claim: Claim) -> None:
-    """The effect is there: the letter is then a copy of something done."""
+def test_a_late_completion_of_a_dead_key_is_kept(claim: Claim) -> None:
+    """The effect is done: a redrive of the dead letter is then a duplicate."""
     key = Key()
     claim = msgspec.structs.replace(claim, alone=True)
     last = T0
@@ -46,7 +46,7 @@ def test_a_late_completion_beats_a_burial(claim: Claim) -> None:
 
 @pytest.mark.parametrize("action", ["complete", "release", "return", "bury", "extend"])
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
-def test_a_settlement_of_what_is_forgotten_is_unknown(claim: Claim, action: Action) -> None:
+def test_a_settlement_of_a_forgotten_record_is_unknown(claim: Claim, action: Action) -> None:
     key = Key()
     run = key.claim(claim, T0)
     assert key.settle(action, claim, run, T0 + REMEMBER) == "unknown"
@@ -55,7 +55,7 @@ def test_a_settlement_of_what_is_forgotten_is_unknown(claim: Claim, action: Acti
 
 @pytest.mark.parametrize("action", ["release", "return", "bury", "extend"])
 @pytest.mark.parametrize("claim", [fact(), state(1, A)])
-def test_what_is_done_is_neither_released_nor_buried_nor_extended(
+def test_a_completed_run_is_neither_released_returned_buried_nor_extended(
     claim: Claim, action: Action
 ) -> None:
     key = Key()
@@ -79,7 +79,7 @@ def test_a_renewal_never_shortens_the_lease() -> None:
     assert key.claim(fact(2), T0 + LEASE - 1).kind == "busy"
 
 
-def test_a_renewal_after_the_lease_takes_it_again_if_nobody_else_did() -> None:
+def test_a_renewal_after_the_end_of_the_lease_is_kept_if_no_other_run_has_begun() -> None:
     key = Key()
     run = key.claim(fact(), T0)
     assert key.settle("extend", fact(), run, T0 + 2 * LEASE) == "kept"
@@ -87,7 +87,7 @@ def test_a_renewal_after_the_lease_takes_it_again_if_nobody_else_did() -> None:
 
 
 @pytest.mark.parametrize("action", ["release", "return", "bury"])
-def test_a_renewal_that_comes_late_does_not_take_back_what_was_let_go(action: Action) -> None:
+def test_a_renewal_after_a_settlement_is_fenced(action: Action) -> None:
     key = Key()
     run = key.claim(fact(), T0)
     assert key.settle(action, fact(), run, T0 + 1) == "kept"
@@ -108,7 +108,7 @@ def test_a_release_or_burial_repeated_because_its_reply_was_lost_is_kept(
     assert key.record == before
 
 
-def test_a_release_of_what_was_buried_is_refused() -> None:
+def test_a_release_after_a_burial_is_fenced() -> None:
     key = Key()
     run = key.claim(fact(), T0)
     key.settle("bury", fact(), run, T0 + 1)
@@ -123,7 +123,7 @@ def test_a_repeated_release_is_kept_though_a_tied_version_was_given_up() -> None
     assert key.settle("release", state(2, B, 2), run, T0 + 3) == "kept"
 
 
-def test_burying_frees_the_lease_and_bars_all_but_a_redrive() -> None:
+def test_a_burial_ends_the_lease_and_lets_only_a_redrive_run() -> None:
     key = Key()
     run = key.claim(fact(), T0)
     assert key.settle("bury", fact(), run, T0 + 1) == "kept"

@@ -1,4 +1,4 @@
-"""The law of states: latest wins, ties run, and what is unchanged is not applied again."""
+"""The law of states: latest wins, ties run, and an unchanged state is not applied again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventonce.types import Action
 from tests.unit.one_key import REMEMBER, SECOND, T0, A, B, C, Key, fact, state
 
 
-def test_an_older_version_is_stale_and_is_told_which_one_won() -> None:
+def test_an_older_version_is_stale_and_its_verdict_has_the_applied_order() -> None:
     key = Key()
     key.done(state(2, B), T0)
     stale = key.claim(state(1, A, 2), T0 + 1)
@@ -32,7 +32,7 @@ def test_an_unchanged_version_advances_the_order() -> None:
     assert key.claim(state(3, B, 5), T0 + 4).kind == "run"
 
 
-def test_an_unchanged_version_is_remembered_as_long_as_one_that_ran() -> None:
+def test_an_unchanged_version_is_remembered_as_long_as_a_version_that_ran() -> None:
     key = Key()
     key.done(state(1, A, unchanged_within=500), T0)
     later = T0 + REMEMBER - 1
@@ -41,7 +41,7 @@ def test_an_unchanged_version_is_remembered_as_long_as_one_that_ran() -> None:
 
 
 def test_an_unchanged_version_does_not_shorten_the_memory() -> None:
-    """The rule remembers for less since; what was promised before it changed still holds."""
+    """The rule now remembers for less; the time promised before the rule changed still holds."""
     key = Key()
     key.done(state(1, A), T0)
     shorter = state(2, A, 2, unchanged_within=500, remember=500)
@@ -49,7 +49,7 @@ def test_an_unchanged_version_does_not_shorten_the_memory() -> None:
     assert key.claim(state(1, B, 3), T0 + REMEMBER - 1).kind == "stale"
 
 
-def test_an_unchanged_version_leaves_the_ties_of_the_order_before_it_behind() -> None:
+def test_an_unchanged_version_forgets_the_ties_of_the_order_before_it() -> None:
     """
     B(1) ──done      A(1) ──done      A(2) unchanged      B(2): has had no effect, and runs
     """
@@ -68,7 +68,7 @@ def test_a_copy_of_an_unchanged_version_is_known_by_its_own_transport_id() -> No
     assert key.claim(state(2, A, 3, by=b"id-2"), T0 + 2).same_id is True
 
 
-def test_unchanged_versions_in_a_row_do_not_stretch_the_time() -> None:
+def test_consecutive_unchanged_versions_do_not_extend_the_time_of_unchanged_within() -> None:
     key = Key()
     key.done(state(1, A, unchanged_within=500), T0)
     chain = [
@@ -77,7 +77,7 @@ def test_unchanged_versions_in_a_row_do_not_stretch_the_time() -> None:
     assert [key.claim(claim, T0 + 1).kind for claim in chain] == ["unchanged", "run"]
 
 
-def test_a_version_from_before_the_applied_one_by_its_own_time_is_not_unchanged() -> None:
+def test_a_version_with_an_earlier_time_than_the_applied_version_is_not_unchanged() -> None:
     key = Key()
     key.done(state(1, A, unchanged_within=500), T0)
     assert key.claim(state(2, A, 2, at=T0 - 1, unchanged_within=500), T0).kind == "run"
@@ -118,7 +118,7 @@ def test_the_latest_sixteen_versions_of_one_order_are_known(action: Action, kind
     assert key.claim(versions[0], T0 + 1).kind == "run"
 
 
-def test_the_versions_of_one_order_are_emptied_when_it_rises() -> None:
+def test_the_list_of_tied_versions_is_emptied_when_the_order_rises() -> None:
     key = Key()
     key.done(state(1, A), T0)
     key.done(state(1, B, 2), T0)
@@ -127,7 +127,7 @@ def test_the_versions_of_one_order_are_emptied_when_it_rises() -> None:
     assert key.record.digests == (C,)
 
 
-def test_a_version_given_up_at_a_tied_order_stays_so_while_the_others_go_on() -> None:
+def test_a_version_given_up_at_a_tied_order_stays_dead_while_the_other_version_runs() -> None:
     key = Key()
     bad, good = state(2, A), state(2, B, 2)
     key.settle("bury", bad, key.claim(bad, T0), T0)
@@ -150,7 +150,7 @@ def test_a_completion_does_not_shorten_the_memory_of_a_tied_version_that_was_giv
     assert key.claim(bad, T0 + SECOND).kind == "dead"
 
 
-def test_a_state_given_up_at_one_order_runs_at_a_newer_one() -> None:
+def test_a_state_given_up_at_one_order_runs_at_a_newer_order() -> None:
     key = Key()
     bad = state(2, A)
     key.settle("bury", bad, key.claim(bad, T0), T0)
@@ -159,7 +159,7 @@ def test_a_state_given_up_at_one_order_runs_at_a_newer_one() -> None:
     assert key.claim(state(3, A, 3), T0 + 2).kind == "run"
 
 
-def test_what_was_given_up_is_stale_once_a_newer_version_is_applied() -> None:
+def test_a_version_that_was_given_up_is_stale_after_a_newer_version_is_applied() -> None:
     key = Key()
     bad = state(2, A)
     key.settle("bury", bad, key.claim(bad, T0), T0)
@@ -200,14 +200,14 @@ def test_a_stale_copy_does_not_move_a_fixed_window() -> None:
     assert key.claim(state(1, A, 3, remember=500), T0 + 500).kind == "run"
 
 
-def test_a_duplicate_of_the_applied_version_is_known_while_a_newer_one_runs() -> None:
+def test_a_duplicate_of_the_applied_version_is_known_while_a_newer_version_runs() -> None:
     key = Key()
     key.done(state(1, A), T0)
     key.claim(state(2, B, 2), T0 + 1)
     assert key.claim(state(1, A, 3), T0 + 2).kind == "duplicate"
 
 
-def test_an_older_version_is_stale_at_once_while_a_newer_one_runs() -> None:
+def test_an_older_version_is_stale_at_once_while_a_newer_version_runs() -> None:
     key = Key()
     key.done(state(2, A), T0)
     key.claim(state(3, B, 2), T0 + 1)
@@ -215,7 +215,7 @@ def test_an_older_version_is_stale_at_once_while_a_newer_one_runs() -> None:
     assert (stale.kind, stale.order) == ("stale", 2)
 
 
-def test_an_expired_record_holds_nothing_back() -> None:
+def test_an_expired_record_does_not_make_an_older_version_stale() -> None:
     key = Key()
     key.done(state(5, B), T0)
     run = key.claim(state(1, A, 2), T0 + REMEMBER)
@@ -224,7 +224,7 @@ def test_an_expired_record_holds_nothing_back() -> None:
     assert (key.record.order, key.record.digests, key.record.tried) == (None, (), 1)
 
 
-def test_a_record_that_a_fact_left_does_not_keep_a_state_from_running() -> None:
+def test_the_record_of_a_fact_does_not_prevent_the_run_of_a_state() -> None:
     key = Key()
     before = fact()
     key.settle("release", before, key.claim(before, T0), T0)

@@ -34,7 +34,7 @@ def is_whole(message: dict[str, Any]) -> bool:
 
 
 def delivered(entry: Entry, id: str = "message-1", **known: str) -> dict[str, Any]:
-    """The message as SQS gives it to who receives it."""
+    """The message of an entry as SQS delivers it."""
     return {
         "MessageId": id,
         "ReceiptHandle": "receipt",
@@ -48,14 +48,16 @@ def delivered(entry: Entry, id: str = "message-1", **known: str) -> dict[str, An
 
 
 @given(event=st.binary(), status=st.sampled_from(["dead", "conflict", "invalid"]))
-def test_a_letter_comes_back_from_its_message_whole(event: bytes, status: Any) -> None:
+def test_a_dead_letter_is_read_back_unchanged_from_its_message(event: bytes, status: Any) -> None:
     letter = msgspec.structs.replace(DEAD, event=event, status=status)
     for fifo in (False, True):
         assert letter_of(delivered(entry_of(letter, fifo=fifo)), "other") == letter
 
 
 @given(event=st.text(), reason=st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_message_holds_only_what_a_queue_takes(event: str, reason: str) -> None:
+def test_the_message_of_a_dead_letter_has_only_characters_that_sqs_accepts(
+    event: str, reason: str
+) -> None:
     letter = msgspec.structs.replace(
         DEAD, event=event.encode("utf-8", "surrogatepass"), reason=reason, rule="", key=b""
     )
@@ -72,13 +74,13 @@ def test_a_message_holds_only_what_a_queue_takes(event: str, reason: str) -> Non
     assert letter_of(delivered(entry), "crm").event == letter.event
 
 
-def test_a_letter_given_up_again_is_no_copy_of_the_first_on_a_fifo_queue() -> None:
+def test_an_event_given_up_twice_has_two_deduplication_ids_on_a_fifo_queue() -> None:
     again = msgspec.structs.replace(DEAD, at=CLOCK_START + 1, reason="still not")
     first, second = (entry_of(letter, fifo=True).deduplication for letter in (DEAD, again))
     assert first != second
 
 
-def test_an_endless_reason_is_cut() -> None:
+def test_a_very_long_reason_is_truncated() -> None:
     entry = entry_of(msgspec.structs.replace(DEAD, reason="x" * 3_000_000), fifo=False)
     assert len(entry.attributes["reason"]) < 10_000
 
@@ -93,7 +95,7 @@ BRIDGE = {
 }
 
 
-def test_what_eventbridge_could_not_deliver_says_why() -> None:
+def test_a_dead_letter_of_eventbridge_has_its_reason() -> None:
     letter = letter_of(delivered(Entry(call(1).decode(), BRIDGE)), "crm")
     assert (letter.id, letter.consumer, letter.status) == ("message-1", "crm", "dead")
     assert (letter.rule, letter.attempt, letter.at) == ("orders/to-lambda", 185, CLOCK_START)
@@ -131,7 +133,7 @@ def invocation(payload: Any, **more: Any) -> str:
     return json.dumps(record | more)
 
 
-def test_what_a_function_s_dead_letter_queue_holds_says_why() -> None:
+def test_a_dead_letter_of_a_function_has_its_reason() -> None:
     message = delivered(Entry(call(1).decode(), LAMBDA))
     letter = letter_of(message, "crm")
     assert (letter.id, letter.status, letter.at) == ("message-1", "dead", CLOCK_START)
@@ -141,7 +143,7 @@ def test_what_a_function_s_dead_letter_queue_holds_says_why() -> None:
     assert is_whole(message)
 
 
-def test_the_record_of_an_on_failure_destination_is_the_event_in_it() -> None:
+def test_the_event_is_read_from_the_record_of_an_on_failure_destination() -> None:
     message = delivered(Entry(invocation(json.loads(call(1)))))
     letter = letter_of(message, "crm")
     assert json.loads(letter.event) == json.loads(call(1))
@@ -152,7 +154,7 @@ def test_the_record_of_an_on_failure_destination_is_the_event_in_it() -> None:
 
 
 @pytest.mark.parametrize("response", [None, "text", {}, []])
-def test_an_invocation_that_was_never_answered_says_at_least_that_it_was_given_up(
+def test_an_invocation_without_an_error_is_reported_as_given_up_by_lambda(
     response: Any,
 ) -> None:
     context = {"condition": "EventAgeExceeded"}
@@ -161,7 +163,7 @@ def test_an_invocation_that_was_never_answered_says_at_least_that_it_was_given_u
     assert reason == "given up by Lambda: without a reason (EventAgeExceeded)"
 
 
-def test_what_a_topic_or_a_pipe_invoked_a_function_with_is_unwrapped_too() -> None:
+def test_the_payload_of_a_topic_a_pipe_or_a_queue_is_unwrapped() -> None:
     notice = {"EventSource": "aws:sns", "Sns": {"MessageId": "n-1", "Message": call(1).decode()}}
     carried = {"messageId": "m-1", "eventSource": "aws:sqs", "body": call(1).decode()}
     for payload in ({"Records": [notice]}, [json.loads(call(1))], [carried]):
@@ -170,8 +172,8 @@ def test_what_a_topic_or_a_pipe_invoked_a_function_with_is_unwrapped_too() -> No
             assert json.loads(letter.event) == json.loads(call(1))
 
 
-def test_an_event_that_lambda_gave_no_id_has_none_afterwards() -> None:
-    """The function was not given the message's id: under that it would be another event."""
+def test_an_event_without_an_id_from_lambda_gets_no_id() -> None:
+    """The function did not get the message's id: with that id this would be a different event."""
     nameless = {"detail-type": "call", "detail": {"call": 1}}
     for entry in (Entry(invocation(nameless)), Entry(json.dumps(nameless), LAMBDA)):
         assert read(letter_of(delivered(entry), "crm").event).id == ""
@@ -187,7 +189,7 @@ def test_several_events_of_one_invocation_are_kept_together_and_not_run() -> Non
         assert json.loads(letter.event) == several
 
 
-def test_a_letter_of_ours_is_what_we_gave_up_whatever_its_event_looks_like() -> None:
+def test_a_dead_letter_of_eventonce_is_not_unwrapped_as_a_record_of_lambda() -> None:
     record = invocation([json.loads(call(1)), json.loads(call(2))]).encode()
     letter = msgspec.structs.replace(DEAD, event=record)
     message = delivered(entry_of(letter, fifo=False))
@@ -208,13 +210,13 @@ def test_a_letter_of_ours_is_what_we_gave_up_whatever_its_event_looks_like() -> 
         invocation({}, requestContext={"condition": "Success"}),
     ],
 )
-def test_what_only_looks_like_a_record_of_lambda_s_is_any_other_message(body: str) -> None:
+def test_a_message_that_only_resembles_a_record_of_lambda_is_an_ordinary_message(body: str) -> None:
     message = delivered(Entry(body))
     assert "without a reason" in letter_of(message, "crm").reason
     assert is_whole(message)
 
 
-def test_a_record_that_its_own_consumer_failed_at_stays_what_it_is() -> None:
+def test_a_record_of_lambda_that_sqs_moved_to_a_dead_letter_queue_is_not_unwrapped() -> None:
     body = invocation(json.loads(call(1)))
     message = delivered(Entry(body), DeadLetterQueueSourceArn="arn:aws:sqs:eu-central-1:1:failed")
     letter = letter_of(message, "crm")
@@ -222,21 +224,21 @@ def test_a_record_that_its_own_consumer_failed_at_stays_what_it_is() -> None:
     assert json.loads(letter.event)["event"] == json.loads(body)
 
 
-def test_what_sqs_moved_says_from_where() -> None:
+def test_a_message_that_sqs_moved_has_its_source_queue_in_the_reason() -> None:
     arn = "arn:aws:sqs:eu-central-1:1:orders"
     message = delivered(Entry(call(1).decode()), DeadLetterQueueSourceArn=arn)
     assert "received from orders" in letter_of(message, "crm").reason
     assert "without a reason" in letter_of(delivered(Entry("{}")), "crm").reason
 
 
-def test_an_event_without_an_id_goes_by_its_message_s_as_it_did_before() -> None:
-    """A worker gave it that id; under another it would be another event."""
+def test_an_event_without_an_id_gets_the_id_of_its_message() -> None:
+    """A worker gave the event that id; with another id it would be a different event."""
     nameless = json.dumps({"detail-type": "call", "detail": {"call": 1}})
     letter = letter_of(delivered(Entry(nameless), id="m-7"), "crm")
     assert read(letter.event).id == "m-7"
 
 
-def test_what_is_no_event_is_shown_as_it_is() -> None:
+def test_a_body_that_is_no_event_is_kept_as_it_is() -> None:
     assert letter_of(delivered(Entry("no json \ud800")), "crm").event == b"no json \xed\xa0\x80"
 
 
@@ -251,7 +253,7 @@ def test_what_is_no_event_is_shown_as_it_is() -> None:
         ({"RULE_ARN": "x", "RETRY_ATTEMPTS": "-1"}, "abc"),
     ],
 )
-def test_a_message_that_anybody_may_have_written_is_a_letter_all_the_same(
+def test_a_message_with_wrong_attributes_is_read_as_a_dead_letter(
     said: dict[str, str], body: str
 ) -> None:
     letter = letter_of(delivered(Entry(body, said)), "crm")
@@ -259,7 +261,7 @@ def test_a_message_that_anybody_may_have_written_is_a_letter_all_the_same(
     assert letter.at in (0, CLOCK_START)
 
 
-def test_attributes_that_are_no_text_are_as_good_as_none() -> None:
+def test_binary_attributes_are_ignored() -> None:
     message = delivered(Entry("abc", {"status": "dead"}))
     for name in ("letter", "consumer"):
         message["MessageAttributes"][name] = {"DataType": "Binary", "BinaryValue": b"x"}
@@ -267,7 +269,7 @@ def test_attributes_that_are_no_text_are_as_good_as_none() -> None:
     assert (letter.id, letter.consumer) == ("message-1", "crm")
 
 
-def test_a_record_that_only_names_an_event_is_known_as_such() -> None:
+def test_a_record_that_only_names_an_event_is_not_whole() -> None:
     """A Custom Event Bus keeps the event and writes a record of it."""
     record = delivered(Entry('{"version": "1.0", "busArn": "arn:…", "events": []}'))
     record.pop("MessageAttributes")
@@ -279,7 +281,7 @@ def test_a_record_that_only_names_an_event_is_known_as_such() -> None:
 
 
 class Sink:
-    """A `LetterSink` of one's own."""
+    """A `LetterSink` that a user has written."""
 
     def __init__(self, error: EventonceError | None = None) -> None:
         self.error = error
@@ -293,7 +295,7 @@ class Sink:
     def close(self) -> None: ...
 
 
-def test_letters_go_where_the_consumer_is_told() -> None:
+def test_dead_letters_go_to_the_sink_of_the_consumer() -> None:
     sink = Sink()
     with Consumer("memory:", rules=CALL, handler=reject, letters=sink) as consumer:
         assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
@@ -334,7 +336,7 @@ class Refusing:
         ("AWS.SimpleQueueService.BatchRequestTooLong", True, True),
     ],
 )
-def test_a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store(
+def test_a_refused_dead_letter_raises_an_error_or_is_kept_in_the_store(
     code: str, fault: bool, kept: bool
 ) -> None:
     store = MemoryStore()
@@ -350,7 +352,7 @@ def test_a_letter_that_alone_is_refused_is_raised_or_kept_in_the_store(
     assert [code in reason and "kept in the store" in reason for reason in found] == [True] * kept
 
 
-def test_a_letter_run_again_in_vain_says_the_newest_reason() -> None:
+def test_a_dead_letter_that_fails_again_has_the_newest_reason() -> None:
     clock = ManualClock()
     said: list[Exception] = [Reject("no such customer")]
 
@@ -383,7 +385,7 @@ def test_a_letter_run_again_in_vain_says_the_newest_reason() -> None:
     ]
 
 
-def test_a_letter_keeps_its_reason_when_nobody_ran_it() -> None:
+def test_a_dead_letter_keeps_its_reason_when_no_handler_takes_it() -> None:
     store = MemoryStore()
     Consumer(store, rules=CALL, handler=reject).process([call(1)])
     other = Consumer(store, rules=CALL)
@@ -393,7 +395,7 @@ def test_a_letter_keeps_its_reason_when_nobody_ran_it() -> None:
     assert list(other.letters()) == before
 
 
-def test_a_letter_keeps_its_reason_when_the_store_did_not_let_it_run() -> None:
+def test_a_dead_letter_keeps_its_reason_when_the_store_does_not_answer_its_claim() -> None:
     store = WatchedStore(away())
     consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])
@@ -404,7 +406,7 @@ def test_a_letter_keeps_its_reason_when_the_store_did_not_let_it_run() -> None:
 
 
 def after(operations: int, look: Look) -> Look:
-    """After so many operations on letters."""
+    """A look that begins after so many operations on dead letters."""
     left = iter(range(operations))
     return lambda verb, asked: (
         None if verb.endswith("_letters") and next(left, None) is not None else look(verb, asked)
@@ -412,7 +414,7 @@ def after(operations: int, look: Look) -> Look:
 
 
 @pytest.mark.parametrize("operations", range(1, 7))
-def test_a_crash_while_a_letter_is_rewritten_leaves_it_there(operations: int) -> None:
+def test_a_crash_while_a_dead_letter_is_rewritten_does_not_lose_the_event(operations: int) -> None:
     store = WatchedStore(away())
     consumer = Consumer(store, rules=CALL, handler=reject)
     consumer.process([call(1)])

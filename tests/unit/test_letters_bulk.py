@@ -1,4 +1,4 @@
-"""Actions on many dead letters: bounded, stopped, told and audited."""
+"""Actions on many dead letters: limits, stops, reports and audit lines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def left(run: Run) -> int:
     return len(run("list", "--json").documents)
 
 
-def test_at_most_so_many_are_run_the_oldest_first(run: Run) -> None:
+def test_a_limit_takes_the_oldest_dead_letters(run: Run) -> None:
     oldest = [one["id"] for one in run("list", "--json", "--limit", "3").documents]
     assert len(oldest) == 3
     redriven = run("redrive", "--limit", "3", "--handler", "-", "--json")
@@ -63,7 +63,7 @@ def test_at_most_so_many_are_run_the_oldest_first(run: Run) -> None:
     assert left(run) == MANY - 10
 
 
-def test_a_dry_run_of_drop_lists_and_keeps_all(run: Run) -> None:
+def test_a_dry_run_of_drop_lists_the_dead_letters_and_keeps_them(run: Run) -> None:
     dry = run("drop", "--dry-run", "--limit", "2")
     assert dry.out.startswith("2 dead letters would be dropped\n")
     assert len(dry.out.splitlines()) == 4
@@ -83,9 +83,9 @@ def take(job):
 """
 
 
-def test_ctrl_c_stops_after_the_batch_under_way_and_says_what_is_left(run: Run) -> None:
+def test_ctrl_c_stops_after_the_batch_under_way_and_reports_the_number_left(run: Run) -> None:
     Path("stopping.py").write_text(STOPPING)
-    # A shell has what it starts in the background ignore Ctrl-C.
+    # A program that a shell starts in the background ignores Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     stopped = run("redrive", "--handler", "stopping:take")
     sys.modules.pop("stopping")
@@ -133,7 +133,7 @@ def test_an_action_that_fails_leaves_its_audit_line_too(
 
 
 def full(_: Audit, line: bytes) -> None:
-    """A disk on which a file can be opened, and no line be written."""
+    """A full disk: a file can be opened, and no line can be written."""
     if line:
         raise ConfigError("audit: audit.jsonl cannot be written: No space left on device")
 
@@ -154,7 +154,7 @@ def test_nothing_is_done_where_its_audit_cannot_be_written(
     assert left(run) == MANY
 
 
-def test_progress_is_shown_on_a_terminal_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_only_on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("taking.py").write_text("def take(job): pass\n")
     assert "\r" not in run("redrive", "--limit", "21", "--handler", "taking:take").err
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -168,7 +168,7 @@ def test_progress_is_shown_on_a_terminal_alone(run: Run, monkeypatch: pytest.Mon
 
 
 class Reading:
-    """A place that notes how far it was read."""
+    """A source of dead letters that records how far it was read."""
 
     def __init__(self) -> None:
         self.read_so_far = 0
@@ -180,7 +180,7 @@ class Reading:
             yield [FoundLetter(letter(start + one)) for one in range(10)]
 
 
-def test_no_more_are_read_than_the_batch_under_way() -> None:
+def test_dead_letters_are_read_only_for_the_batch_under_way() -> None:
     place: Any = Reading()
     for number, some in enumerate(bulk.selected(place, Selection(), bulk.Progress()), 1):
         assert len(some) == bulk.RUN_TOGETHER
@@ -188,7 +188,7 @@ def test_no_more_are_read_than_the_batch_under_way() -> None:
     assert number == 500
 
 
-def test_what_waits_for_a_confirmation_is_held_without_its_events(run: Run) -> None:
+def test_a_drop_does_not_hold_the_events_of_its_dead_letters_in_memory(run: Run) -> None:
     """32 MB of events, of which no more than two pages of the store are in memory."""
     with Consumer("sqlite:///store.db", name="crm", rules=ruled(), handler=reject) as consumer:
         for start in range(1_000, 2_600, 100):
@@ -201,7 +201,7 @@ def test_what_waits_for_a_confirmation_is_held_without_its_events(run: Run) -> N
     assert peak < 16_000_000
 
 
-def test_a_line_that_a_full_disk_cut_is_an_error_and_spoils_no_other(
+def test_an_audit_line_truncated_by_a_full_disk_is_an_error_and_the_next_line_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "audit.jsonl"

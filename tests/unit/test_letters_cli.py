@@ -1,4 +1,4 @@
-"""Letters on the command line: chosen, foretold, run again."""
+"""Dead letters on the command line: selections, dry runs and redrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.test_letters import CALL
 from tests.unit.test_letters_selection import letter
 
 START = 1_700_000_000_000
-"""In 2023: the command line goes by the machine's clock, for which this must be long ago."""
+"""In 2023: the command line uses the machine's clock, for which this must be long ago."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def listed(run: Run, *args: str) -> list[str]:
     return [json.loads(line)["rule"] or "invalid" for line in lines]
 
 
-def test_letters_are_chosen_by_time(run: Run) -> None:
+def test_dead_letters_are_selected_by_time_and_rule(run: Run) -> None:
     def at(seconds: int) -> str:
         moment = datetime.fromtimestamp(START / 1000 + seconds, UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%S")
@@ -74,7 +74,7 @@ def test_letters_are_chosen_by_time(run: Run) -> None:
         (("--status", "done"), "'conflict', 'dead', 'invalid'"),
     ],
 )
-def test_a_choice_that_means_nothing_is_refused(
+def test_a_wrong_time_or_status_in_a_selection_is_refused(
     run: Run, choice: tuple[str, str], said: str
 ) -> None:
     refused = run("list", *choice)
@@ -82,13 +82,13 @@ def test_a_choice_that_means_nothing_is_refused(
 
 
 @pytest.mark.parametrize("command", [("show",), ("drop",), ("redrive", "--handler", "-")])
-def test_an_id_that_no_letter_has_is_no_success(run: Run, command: tuple[str, ...]) -> None:
+def test_an_id_without_a_dead_letter_gives_exit_code_1(run: Run, command: tuple[str, ...]) -> None:
     assert run(*command, "nobody").code == 1
     assert len(listed(run)) == 3
 
 
-def unreadable(count: int = 1) -> None:
-    """Letters that only a careful reader can show."""
+def put_unreadable_letters(count: int = 1) -> None:
+    """Put dead letters that are difficult to show into the store."""
     said = "no\ncustomer \x1b[31mred" + "!" * 100
 
     def refuse(_: Job) -> None:
@@ -108,11 +108,11 @@ def unreadable(count: int = 1) -> None:
         )
 
 
-def test_letters_that_nobody_can_read_are_shown_all_the_same(
+def test_dead_letters_with_unreadable_events_are_shown_without_control_characters(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unreadable()
-    # As on a terminal, which would obey what stands in them.
+    put_unreadable_letters()
+    # As on a terminal, which would execute their control characters.
     monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
@@ -127,22 +127,22 @@ def test_letters_that_nobody_can_read_are_shown_all_the_same(
     assert [document["event"] for document in documents if "\ufffd" in str(document["event"])]
 
 
-def test_letters_without_a_key_are_chosen_by_the_rule_that_took_the_event(run: Run) -> None:
+def test_dead_letters_without_a_key_are_selected_by_the_rule_of_their_event(run: Run) -> None:
     with Consumer("sqlite:///store.db", name="crm", rules=[CALL], handler=reject) as consumer:
         consumer.process([{"id": "c-0", "detail-type": "call", "detail": {}}])
     found = run("list", "--rule", "call", "--json").out.splitlines()
     assert [json.loads(line)["status"] for line in found] == ["dead", "invalid"]
 
 
-def test_letters_of_one_subject_are_listed_under_ids_that_tell_them_apart(run: Run) -> None:
-    unreadable(3)
+def test_dead_letters_of_one_subject_are_listed_under_different_ids(run: Run) -> None:
+    put_unreadable_letters(3)
     ids = [line.split()[0] for line in run("list", "--rule", "agent").out.splitlines()[1:]]
     assert len(set(ids)) == 3
     for name in ids:
         assert len(listed(run, name)) == 1
 
 
-def test_an_export_says_how_many_it_wrote(run: Run) -> None:
+def test_an_export_reports_how_many_dead_letters_it_wrote(run: Run) -> None:
     exported = run("export", "--status", "dead", "-o", "dead.jsonl", "--json")
     assert json.loads(exported.err) == {"exported": 2}
     assert len(Path("dead.jsonl").read_bytes().splitlines()) == 2
@@ -163,7 +163,9 @@ def test_a_dry_run_of_an_export_counts_and_writes_nothing(run: Run) -> None:
     assert (exported.code, len(Path("out.jsonl").read_bytes().splitlines())) == (1, 3)
 
 
-def test_letters_of_all_consumers_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_of_all_consumers_are_listed_only_with_the_option(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(SQLiteStore("store.db")) as store:
         store.put_letters([letter(1, rule="agent", consumer="billing")])
     assert sorted(listed(run)) == ["call", "invalid", "other"]
@@ -175,7 +177,7 @@ def test_letters_of_all_consumers_are_asked_for(run: Run, monkeypatch: pytest.Mo
     assert len(listed(run, "--all-consumers")) == 4
 
 
-def test_a_dry_run_lists_what_would_run_and_runs_nothing(run: Run) -> None:
+def test_a_dry_run_lists_the_dead_letters_that_would_run_and_runs_none(run: Run) -> None:
     dry = run("redrive", "--dry-run")
     assert dry.out.startswith("2 dead letters would run again\n")
     assert "invalid not JSON" in " ".join(dry.out.split())
@@ -185,7 +187,7 @@ def test_a_dry_run_lists_what_would_run_and_runs_nothing(run: Run) -> None:
     assert listed(run) == ["call", "other", "invalid"]
 
 
-def test_what_took_effect_meanwhile_would_not_run_and_does_not(run: Run) -> None:
+def test_a_dead_letter_that_took_effect_meanwhile_does_not_run(run: Run) -> None:
     with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=lambda _: None) as consumer:
         letters = [letter for letter in consumer.letters() if letter.rule == "call"]
         consumer.redrive(letters)
@@ -197,7 +199,7 @@ def test_what_took_effect_meanwhile_would_not_run_and_does_not(run: Run) -> None
     assert listed(run) == ["other", "invalid"]
 
 
-def test_a_redrive_goes_to_the_file_s_sinks(run: Run) -> None:
+def test_a_redrive_sends_to_the_sinks_of_the_file(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
     redriven = run("redrive", "--json")
@@ -207,7 +209,7 @@ def test_a_redrive_goes_to_the_file_s_sinks(run: Run) -> None:
     assert listed(run) == ["other", "invalid"]
 
 
-def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
+def test_a_dry_run_reports_the_events_that_no_sink_takes(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
     document = json.loads(run("redrive", "--dry-run", "--json").out)
@@ -215,7 +217,7 @@ def test_a_dry_run_knows_what_no_sink_takes(run: Run) -> None:
     assert [one["would"] for one in document["letters"]] == ["run", "ignored", "invalid"]
 
 
-def test_a_dry_run_follows_the_policy_for_what_no_sink_takes(run: Run) -> None:
+def test_a_dry_run_follows_the_policy_for_events_that_no_sink_takes(run: Run) -> None:
     file = Path("eventonce.toml")
     sink = '[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n'
     file.write_text(f'unhandled = "letter"\n{file.read_text()}{sink}')
@@ -224,7 +226,7 @@ def test_a_dry_run_follows_the_policy_for_what_no_sink_takes(run: Run) -> None:
     assert json.loads(run("redrive", "--json").err) == {"done": 1, "dead": 1, "invalid": 1}
 
 
-def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> None:
+def test_a_dry_run_and_a_redrive_agree_about_an_object_without_a_type(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nmatch = "call"\nto = "file:calls.jsonl"\n')
     with Consumer("sqlite:///store.db", name="crm", rules=CALL, handler=reject) as consumer:
@@ -234,7 +236,7 @@ def test_a_dry_run_says_of_what_has_no_type_what_a_redrive_says(run: Run) -> Non
     assert json.loads(run("redrive", foretold["id"], "--json").err) == {"invalid": 1}
 
 
-def test_a_redrive_to_nobody_is_refused_and_one_to_stdout_is_asked_for(run: Run) -> None:
+def test_a_redrive_without_a_target_is_refused_and_stdout_must_be_requested(run: Run) -> None:
     refused = run("redrive", "--rule", "call")
     assert (refused.code, refused.out) == (2, "")
     assert "--handler MODULE:NAME, or have them written to stdout with --handler -" in refused.err
@@ -244,10 +246,10 @@ def test_a_redrive_to_nobody_is_refused_and_one_to_stdout_is_asked_for(run: Run)
     assert "call" not in listed(run)
 
 
-def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
+def test_a_dead_letter_that_fails_again_runs_only_once_in_one_redrive(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rewritten, it is the youngest; and it is read on while letters are run."""
+    """A rewritten dead letter is the youngest, and the redrive reads on while dead letters run."""
     monkeypatch.setattr("eventonce.letters.sources.READ_TOGETHER", 1)
     monkeypatch.setattr("eventonce.letters.bulk.RUN_TOGETHER", 1)
     monkeypatch.setattr("eventonce.stores.sqlite.store.PAGE", 1)
@@ -257,7 +259,7 @@ def test_a_letter_that_fails_again_is_not_met_twice_in_one_redrive(
     assert len(listed(run, "--reason", "ValueError: again")) == 2
 
 
-def test_a_handler_wins_over_the_sinks(run: Run) -> None:
+def test_a_handler_option_replaces_the_sinks(run: Run) -> None:
     with Path("eventonce.toml").open("a") as file:
         file.write('[[sink]]\nto = "file:reject.jsonl"\n')
     Path("mine.py").write_text("def take(job):\n    print(job.event.id)\n")
@@ -266,7 +268,7 @@ def test_a_handler_wins_over_the_sinks(run: Run) -> None:
     assert not Path("reject.jsonl").exists()
 
 
-def test_a_consumer_of_another_name_runs_no_letters_of_this_one(run: Run) -> None:
+def test_a_consumer_with_another_name_cannot_run_dead_letters_of_this_consumer(run: Run) -> None:
     Path("theirs.py").write_text(
         "from eventonce import Consumer\n"
         "consumer = Consumer('memory:', name='billing', handler=print)\n"
@@ -285,7 +287,7 @@ nothing = {}
 """
 
 
-def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> None:
+def test_a_consumer_object_runs_the_dead_letters_of_its_own_store(run: Run) -> None:
     """Dead letters of another store would run although their effect there is not known."""
     Path("owned.py").write_text(OWN)
     rule = Rule(name="call", key=["detail.call"])
@@ -306,7 +308,7 @@ def test_a_consumer_of_one_s_own_runs_the_letters_of_its_own_store(run: Run) -> 
         (("--handler", "owned:consumer", "--all-consumers"), "remove --all-consumers"),
     ],
 )
-def test_a_handler_that_cannot_run_them_is_refused_before_any_is_run(
+def test_a_handler_that_cannot_run_the_dead_letters_is_refused_before_the_first_run(
     run: Run, options: tuple[str, ...], said: str
 ) -> None:
     Path("owned.py").write_text(OWN)

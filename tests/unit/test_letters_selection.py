@@ -82,7 +82,7 @@ def test_a_selection_and_its_command_line_select_the_same(
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_bash_takes_a_quoted_word_as_it_was(locale: str) -> None:
+def test_bash_reads_a_quoted_word_unchanged(locale: str) -> None:
     words = ["\u202egnp.exe", "a\nb\tc", "\x1b[31m'\\n", "\u00a0", "\u200b7", "é\u2028\x7f", "$x !"]
     shown = " ".join(map(quoted, words))
     assert shown.isprintable()
@@ -119,7 +119,9 @@ def test_bash_takes_a_quoted_word_as_it_was(locale: str) -> None:
         ("", None),
     ],
 )
-def test_a_reason_is_known_without_what_varies(reason: str, expected: str | None) -> None:
+def test_a_reason_is_normalised_without_its_variable_parts(
+    reason: str, expected: str | None
+) -> None:
     assert normalised(reason) == (reason if expected is None else expected)
 
 
@@ -129,7 +131,7 @@ def test_any_reason_belongs_to_a_group(reason: str) -> None:
     assert len(normalised(reason)) <= LONGEST_REASON + 1
 
 
-def test_with_a_secret_nobody_without_it_can_guess_a_reason_from_the_id_of_its_group(
+def test_the_id_of_a_group_depends_on_the_secret(
     run: Run,
 ) -> None:
     store = SQLiteStore("store.db")
@@ -158,7 +160,7 @@ def test_groups_are_counted_with_their_types_and_rules() -> None:
     assert [(one.reason, one.count) for one in others] == [("no answer for …", 2), ("not JSON", 1)]
 
 
-def test_groups_without_number_find_room_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_beyond_the_limit_are_counted_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MOST_GROUPS", 3)
     monkeypatch.setattr(groups, "MOST_NAMES", 2)
     some = [letter(one, "x" * one, type="t" * one) for one in range(1, 9)]
@@ -194,7 +196,7 @@ def test_groups_on_the_command_line_lead_to_their_dead_letters(run: Run) -> None
     [[""], ["--reason", ""], ["--rule", ""], ["--type", ""], ["--group", ""], ["--conversation="]],
     ids=str,
 )
-def test_a_variable_that_nobody_has_set_selects_nothing(run: Run, given: list[str]) -> None:
+def test_an_empty_value_in_a_selection_is_refused(run: Run, given: list[str]) -> None:
     store = SQLiteStore("store.db")
     store.put_letters(LETTERS)
     refused = run("letters", "drop", "--yes", "--store", "sqlite:///store.db", *given)

@@ -1,4 +1,4 @@
-"""The limit of one event: the consumer's, whichever way the event comes in."""
+"""The size limit of an event: the limit of the consumer applies to every way in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FITS, LONG = (
 
 
 class Calls:
-    """A consumer with a small limit, and what it ran and kept."""
+    """A consumer with a small limit, the ids of the events that it ran, and its dead letters."""
 
     def __init__(self, max_bytes: int = LIMIT) -> None:
         self.ran: list[str] = []
@@ -79,21 +79,21 @@ def test_an_event_beyond_the_limit_is_invalid_and_kept_whole(way: str, tmp_path:
 
 
 @pytest.mark.parametrize("way", WAYS_IN)
-def test_a_higher_limit_is_one_everywhere_too(way: str, tmp_path: Path) -> None:
+def test_a_higher_limit_applies_to_every_way_in(way: str, tmp_path: Path) -> None:
     calls = Calls(max_bytes=10 * LIMIT)
     WAYS_IN[way](calls.consumer, tmp_path)
     assert sorted(calls.ran) == ["fits", "long"]
     assert calls.letters == []
 
 
-def test_an_event_that_was_read_before_is_held_to_the_limit() -> None:
+def test_an_event_that_was_read_before_is_checked_against_the_limit() -> None:
     calls = Calls()
     (outcome,) = calls.consumer.process(read(LONG))
     assert (outcome.status, outcome.event and outcome.event.id) == ("invalid", "long")
     assert calls.ran == []
 
 
-def test_a_worker_takes_an_event_beyond_the_default_where_the_consumer_does(
+def test_a_worker_accepts_an_event_beyond_the_default_limit_if_its_consumer_does(
     tmp_path: Path,
 ) -> None:
     event = json.loads(FITS) | {"detail": {"text": "x" * (2 << 20)}}
@@ -102,7 +102,7 @@ def test_a_worker_takes_an_event_beyond_the_default_where_the_consumer_does(
     assert calls.ran == ["fits"]
 
 
-def test_a_document_of_many_events_longer_than_one_event_is_run_whole(tmp_path: Path) -> None:
+def test_every_event_of_a_document_beyond_the_limit_of_one_event_runs(tmp_path: Path) -> None:
     events = [json.loads(FITS) | {"id": str(number)} for number in range(100)]
     calls = Calls()
     worked_on(calls.consumer, tmp_path, json.dumps({"Records": events}))
@@ -110,7 +110,7 @@ def test_a_document_of_many_events_longer_than_one_event_is_run_whole(tmp_path: 
     assert calls.letters == []
 
 
-def test_an_event_at_the_limit_is_redriven_with_the_longest_headers_there_are() -> None:
+def test_an_event_at_the_limit_is_redriven_with_the_longest_headers() -> None:
     ran: list[str] = []
 
     def handler(job: Job) -> None:
@@ -126,7 +126,7 @@ def test_an_event_at_the_limit_is_redriven_with_the_longest_headers_there_are() 
     assert len(ran) == 2
 
 
-def test_what_is_no_event_is_kept_with_the_headers_that_came_with_it() -> None:
+def test_a_body_that_is_no_event_is_kept_with_its_headers() -> None:
     sent = refused(b"no event", {"webhook-id": "w-1"})
     calls = Calls()
     calls.consumer.process([sent])
@@ -134,7 +134,7 @@ def test_what_is_no_event_is_kept_with_the_headers_that_came_with_it() -> None:
     assert json.loads(letter.event)["headers"] == {"webhook-id": "w-1"}
 
 
-def test_what_is_no_event_at_all_is_kept_as_it_looks_with_its_error() -> None:
+def test_an_object_of_another_type_is_kept_as_its_repr_with_its_error() -> None:
     calls = Calls()
     given: Any = object()
     (outcome,) = calls.consumer.process([given])
@@ -142,7 +142,7 @@ def test_what_is_no_event_at_all_is_kept_as_it_looks_with_its_error() -> None:
     assert [letter.event for letter in calls.letters] == [repr(given).encode()]
 
 
-def test_an_event_without_its_key_says_by_its_error_what_is_missing() -> None:
+def test_the_error_of_an_event_without_its_key_is_the_reason_of_its_outcome() -> None:
     with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
         (outcome,) = consumer.process([{"id": "1", "detail-type": "call", "detail": {}}])
     assert isinstance(outcome.error, EnvelopeError)

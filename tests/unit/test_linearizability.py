@@ -1,7 +1,7 @@
 """The checker of histories, on histories written by hand: which have an order, and which have none.
 
-A line is one operation: called and returned (`...` never returned), who, what was asked and at
-which instant, what was answered.
+A line is one operation: when it was called and returned (`...` if it never returned), the client,
+the question, the answer, and the instant at which the store judged.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ EXPLAINED: Final = {
         op(4, 5, "b", B, BUSY, at=0),
         op(6, 7, "b", B, COPY, at=LEASE),
     ],
-    "a grant that nobody was told of": [
+    "a grant whose answer was lost": [
         op(0, ..., "a", A, at=0),
         op(2, 3, "b", B, BUSY, at=0),
         op(4, 5, "b", B, run(LEASE, attempt=2), at=LEASE),
     ],
-    "a grant that nobody was told of, at an instant that nobody knows": [
+    "a grant whose answer was lost, at an unknown instant": [
         op(0, ..., "a", A),
         op(7, 9, "b", B, Verdict("busy", wait=LEASE - 3)),
         op(104, 106, "b", B, run(105, attempt=2)),
@@ -119,12 +119,12 @@ EXPLAINED: Final = {
         op(90, 120, "b", B, Verdict("busy", wait=LEASE - 94)),
         op(95, 121, "c", C, run(110, attempt=2)),
     ],
-    "an older version that waits from a release at an instant that nobody was told": [
+    "an older version that waits from a release at an unknown instant": [
         op(0, 1, "a", version(1, order=5), run(), at=0),
         op(10, 30, "a", end(version(1, order=5), run(), "release"), "kept"),
         op(40, 41, "b", version(2, order=4), Verdict("busy", wait=3 * LEASE - 17, order=5)),
     ],
-    "a renewal at an instant that nobody was told, and an older version that waits for it": [
+    "a renewal at an unknown instant, and an older version that waits": [
         op(0, 1, "a", version(1, order=5), run(), at=0),
         op(10, 30, "a", end(version(1, order=5), run(), "extend"), "kept"),
         op(200, 201, "b", version(2, order=4), Verdict("busy", wait=4 * LEASE - 177, order=5)),
@@ -193,7 +193,7 @@ REFUSED: Final = {
             op(5, 8, "b", end(B, run(LEASE)), "kept", at=LEASE),
         ],
     ),
-    "a completion that was acknowledged, and is gone": (
+    "an acknowledged completion that is lost": (
         NO_ORDER,
         [
             op(0, 1, "a", A, run(), at=0),
@@ -201,7 +201,7 @@ REFUSED: Final = {
             op(4, 5, "b", B, run(LEASE, attempt=2), at=LEASE),
         ],
     ),
-    "a copy before anybody completed": (
+    "a copy before any completion": (
         NO_ORDER,
         [
             op(0, 1, "a", A, run(), at=0),
@@ -209,7 +209,7 @@ REFUSED: Final = {
             op(4, ..., "a", end(A, run()), at=0),
         ],
     ),
-    "an answer about what was called only later": (
+    "an answer that depends on a later call": (
         NO_ORDER,
         [op(0, 1, "a", A, BUSY, at=0), op(2, 3, "b", B, run(), at=0)],
     ),
@@ -222,7 +222,7 @@ REFUSED: Final = {
             op(6, 7, "c", C, run(LEASE, attempt=2), at=LEASE),
         ],
     ),
-    "a lease that a clock ended before any clock could": (
+    "a lease that ended before any clock allows": (
         NO_ORDER,
         [op(0, 2, "a", A, run(1)), op(50, 60, "b", B, run(101, attempt=2))],
     ),
@@ -238,26 +238,26 @@ REFUSED: Final = {
 
 
 @pytest.mark.parametrize("history", EXPLAINED)
-def test_the_law_explains(history: str) -> None:
+def test_the_law_explains_a_correct_history(history: str) -> None:
     found = violation(EXPLAINED[history])
     assert found is None, timeline(found)
 
 
 @pytest.mark.parametrize("history", REFUSED)
-def test_the_law_does_not_explain(history: str) -> None:
+def test_the_law_does_not_explain_a_wrong_history(history: str) -> None:
     reason, operations = REFUSED[history]
     found = violation(operations)
     assert found is not None
     assert found.reason == reason
 
 
-def test_keys_are_explained_each_for_itself_and_a_key_that_is_not_is_told_as_a_timeline() -> None:
+def test_each_key_is_checked_separately_and_a_violation_is_reported_as_a_timeline() -> None:
     history = OperationHistory()
-    for operation in EXPLAINED["a grant that nobody was told of"]:
+    for operation in EXPLAINED["a grant whose answer was lost"]:
         history.add(operation)
     history.check()
     assert history.reached == {"open", "busy", "takeover"}
-    _, operations = REFUSED["a completion that was acknowledged, and is gone"]
+    _, operations = REFUSED["an acknowledged completion that is lost"]
     for it in operations:
         claim = replace(it.claim, key=b"other")
         ask = claim if isinstance(it.ask, Claim) else replace(it.ask, claim=claim)
@@ -276,7 +276,7 @@ def test_keys_are_explained_each_for_itself_and_a_key_that_is_not_is_told_as_a_t
 
 
 def test_a_search_that_must_try_every_order_ends_soon() -> None:
-    """Twenty calls at once: those that change nothing are not tried in every order."""
+    """Twenty calls at once: calls that change nothing are not tried in every order."""
     many = [op(0, 99, f"c{i}", fact(i), BUSY, at=0) for i in range(1, 20)]
     assert violation([*many, op(0, 99, "winner", A, run(), at=0)]) is None
     assert violation([*many, op(0, 99, "winner", A, run(5), at=0)]) is not None
@@ -319,7 +319,7 @@ def drawn(seed: int, *, exact: bool) -> list[Operation]:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_whatever_the_law_answered_one_at_a_time_is_explained(exact: bool) -> None:
+def test_answers_that_the_law_gave_one_at_a_time_are_explained(exact: bool) -> None:
     for seed in range(400):
         found = violation(drawn(seed, exact=exact))
         assert found is None, timeline(found)

@@ -1,5 +1,5 @@
-"""A lone event: it comes to the same in the caller's thread and on a loop, whatever becomes of it,
-and nothing is asked for, run or settled twice."""
+"""A lone event: it has the same outcome in the caller's thread and on a loop, and it is not
+claimed, run or settled twice."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
 Story = list[object]
 
 
-def told(story: Story, answers: dict[str, Any]) -> Look:
-    """Notes what the store is asked, and answers the first call of these verbs."""
+def recorded(story: Story, answers: dict[str, Any]) -> Look:
+    """A look that records the calls, and answers or fails the first call of these verbs."""
 
     def look(verb: str, asked: Sequence[Any]) -> Any:
         if verb == "put_letters":
@@ -65,7 +65,7 @@ def played(
 
     became: list[object] = []
     with Consumer(
-        WatchedStore(told(story, dict(answers))), rules=rule, handler=handler
+        WatchedStore(recorded(story, dict(answers))), rules=rule, handler=handler
     ) as consumer:
         consumer.runtime.pauses = ()
         for _ in range(2):
@@ -103,13 +103,15 @@ CASES: dict[str, tuple[dict[str, Any], Exception | None]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("on_store_error", ["retry", "run"])
-def test_it_comes_to_the_same_in_a_thread_and_on_a_loop(on_store_error: Any, case: str) -> None:
+def test_a_lone_event_has_the_same_steps_and_outcome_in_a_thread_and_on_a_loop(
+    on_store_error: Any, case: str
+) -> None:
     rule = structs.replace(RULE, on_store_error=on_store_error)
     assert played(in_thread, *CASES[case], rule) == played(on_loop, *CASES[case], rule)
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
-def test_what_failed_after_it_was_granted_is_not_run_again(
+def test_a_failed_event_runs_once_for_each_delivery(
     way: Callable[[Consumer, int], list[Outcome]],
 ) -> None:
     story, _ = played(way, {}, ValueError("no"))
@@ -126,7 +128,9 @@ def test_what_failed_after_it_was_granted_is_not_run_again(
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
-def test_an_outcome_says_what_came_of_it(way: Callable[[Consumer, int], list[Outcome]]) -> None:
+def test_an_outcome_has_its_key_status_reason_result_and_error(
+    way: Callable[[Consumer, int], list[Outcome]],
+) -> None:
     error = Reject("caf\udce9")
 
     def handler(job: Job) -> str:
@@ -143,7 +147,7 @@ def test_an_outcome_says_what_came_of_it(way: Callable[[Consumer, int], list[Out
     assert dead.error is error
 
 
-def test_requests_of_one_turn_of_a_loop_share_their_calls_and_no_nonce() -> None:
+def test_requests_of_one_turn_of_a_loop_share_one_claim_call_with_different_nonces() -> None:
     asked: list[list[int]] = []
 
     def look(verb: str, some: Sequence[Any]) -> None:
@@ -161,7 +165,7 @@ def test_requests_of_one_turn_of_a_loop_share_their_calls_and_no_nonce() -> None
     assert all(0 < nonce < 2**52 and nonce % 2 for nonce in nonces)
 
 
-def test_a_copy_is_answered_while_all_threads_are_taken() -> None:
+def test_a_copy_is_answered_while_all_threads_run_handlers() -> None:
     go = threading.Event()
 
     def handler(job: Job) -> None:
@@ -180,7 +184,7 @@ def test_a_copy_is_answered_while_all_threads_are_taken() -> None:
 
 
 @pytest.mark.parametrize("way", [in_thread, on_loop])
-def test_what_the_transaction_of_a_handler_has_settled_is_settled_by_nobody_else(
+def test_a_run_settled_by_the_transaction_of_its_handler_is_not_settled_again(
     way: Callable[[Consumer, int], list[Outcome]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
@@ -194,7 +198,7 @@ def test_what_the_transaction_of_a_handler_has_settled_is_settled_by_nobody_else
     assert not asked
 
 
-def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
+def test_a_run_that_fails_is_released_while_a_run_that_must_be_alone_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = SharedProcess()
@@ -206,7 +210,7 @@ def test_one_that_wants_the_process_alone_does_not_put_out_a_run_that_fails(
         assert next(waiting, "waits") is None
         raise ValueError
 
-    with Consumer(WatchedStore(told(story, {})), rules=RULE, handler=handler) as consumer:
+    with Consumer(WatchedStore(recorded(story, {})), rules=RULE, handler=handler) as consumer:
         assert statuses(consumer.process([call(0)])) == ["failed"]
     assert story == [("claim", [False]), ("settle", ["release"])]
     assert not here._entered

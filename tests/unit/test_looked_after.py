@@ -1,5 +1,5 @@
-"""Batches that run are looked after whatever befalls the store or the thread that does it, and are
-left as soon as they have ended."""
+"""Running batches: the gate renews and settles them even if the store or the timer thread fails,
+and holds them no longer when they have ended."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eventonce.types import Claim
 from tests.helpers import PATIENCE, WatchedStore, call
 
 SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
-"""Its lease may end before it is renewed: nobody else asks for it, and it is taken again."""
+"""Its lease may end before it is renewed: no other claim is made, and the lease is taken again."""
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 class Failing(WatchedStore):
-    """Fails the first time that the renewal asks for this action, and tells of the second."""
+    """A store that fails the timer's first call with this action; the second sets `asked_again`."""
 
     def __init__(self, action: str, error: BaseException) -> None:
         super().__init__(self._fail)
@@ -51,7 +51,7 @@ def test_a_store_that_fails_once_is_asked_again_for_the_same_lease(error: StoreE
 
 
 @pytest.mark.parametrize("error", [StoreError("no"), StoreUnavailable("away")], ids=repr)
-def test_a_store_that_fails_once_is_asked_again_to_complete_what_has_returned(
+def test_a_store_that_fails_once_is_asked_again_to_complete_the_same_run(
     error: StoreError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
@@ -65,7 +65,7 @@ def test_a_store_that_fails_once_is_asked_again_to_complete_what_has_returned(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_ended_is_replaced_with_the_next_batch() -> None:
+def test_a_timer_thread_that_ended_is_replaced_with_the_next_batch() -> None:
     store = Failing("extend", SystemExit())
 
     def handler(job: Job) -> bool:
@@ -86,7 +86,7 @@ def test_a_lease_is_renewed_early_enough_for_two_renewals_to_fail() -> None:
     assert gate._due(run) == 120.0
 
 
-def test_what_another_took_over_while_it_waited_is_not_run(
+def test_an_event_that_another_run_took_over_while_it_waited_is_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran: list[str] = []
@@ -121,7 +121,7 @@ WAYS: dict[str, Callable[[Consumer], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_that_has_ended_is_looked_after_no_longer(way: str) -> None:
+def test_a_batch_that_has_ended_is_no_longer_held_by_the_gate(way: str) -> None:
     seen: list[int] = []
 
     def handler(job: Job) -> None:
@@ -136,7 +136,7 @@ def test_a_batch_that_has_ended_is_looked_after_no_longer(way: str) -> None:
     assert all(seen)
 
 
-def test_a_batch_that_was_cancelled_is_looked_after_no_longer() -> None:
+def test_a_cancelled_batch_is_no_longer_held_by_the_gate() -> None:
     async def story() -> None:
         begun = asyncio.Event()
 

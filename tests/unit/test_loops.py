@@ -24,7 +24,7 @@ from eventonce.types import Settlement
 from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, statuses, until
 
 
-def test_no_thread_of_a_consumer_keeps_its_process_from_ending() -> None:
+def test_all_threads_of_a_consumer_are_daemon_threads() -> None:
     async def wait(_: Job) -> None:
         await asyncio.sleep(0)
 
@@ -50,7 +50,7 @@ def test_async_handlers_of_all_calls_run_on_one_loop() -> None:
     assert first == second
 
 
-def test_an_async_handler_is_cancelled_and_its_event_freed_when_its_process_must_end() -> None:
+def test_an_async_handler_is_cancelled_and_its_event_released_when_its_process_must_end() -> None:
     begun, ended, store = threading.Event(), threading.Event(), MemoryStore()
 
     async def handler(_: Job) -> None:
@@ -70,7 +70,7 @@ def test_an_async_handler_is_cancelled_and_its_event_freed_when_its_process_must
         assert isinstance(caller.exception(PATIENCE), asyncio.CancelledError)
 
 
-def test_what_a_plain_handler_runs_is_free_when_its_process_must_end() -> None:
+def test_the_event_of_a_plain_handler_is_released_when_its_process_must_end() -> None:
     begun, go, store = threading.Event(), threading.Event(), MemoryStore()
 
     def handler(_: Job) -> None:
@@ -101,7 +101,7 @@ def test_plain_and_async_handlers_of_one_batch_run_once_each() -> None:
     ) as consumer:
         consumer.on("awaited")(awaited)
         assert statuses(consumer.process([call(1), call(2, type="awaited")])) == ["done"] * 2
-        # A loop is held by a plain handler if somebody wants it, and never refused for that.
+        # A plain handler may block a loop if its caller wants that; the call is not refused.
         assert statuses(asyncio.run(on_a_loop())) == ["done"]
     assert sorted(ran) == ["id-1", "id-2", "id-3"]
 
@@ -116,7 +116,7 @@ async def never(_: Job) -> None:
     raise AssertionError("it was started")
 
 
-def test_an_async_handler_whose_event_another_took_over_is_not_started() -> None:
+def test_an_async_handler_whose_event_another_run_took_over_is_not_started() -> None:
     with Consumer("memory:", rules=ruled(), handler=never) as consumer:
         (plan,) = consumer.runtime.plan([call(1)])
         assert isinstance(plan, Plan)
@@ -134,7 +134,7 @@ class Coded(Exception):
 
 
 @pytest.mark.parametrize("defect", [TypeError("a defect"), Coded(7, "a defect"), SystemExit(7)])
-def test_what_was_granted_is_free_where_something_fails_that_nobody_expects(
+def test_a_grant_is_released_after_an_unexpected_exception(
     defect: BaseException,
 ) -> None:
     def broken(verb: str, _: object) -> None:
@@ -171,12 +171,12 @@ until(lambda: threads() == without)
 
 
 def test_batches_on_a_loop_share_their_threads() -> None:
-    """In a process of its own: threads of other tests begin and end here as they like."""
+    """In a process of its own, because threads of other tests begin and end in this process."""
     here = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", SHARED_THREADS], check=True, cwd=here)
 
 
-def test_what_is_taken_back_from_the_slots_is_not_run() -> None:
+def test_items_that_are_cleared_from_the_slots_do_not_run() -> None:
     begun, go, ran = threading.Event(), threading.Event(), list[str]()
 
     def work(item: str) -> None:
@@ -193,7 +193,7 @@ def test_what_is_taken_back_from_the_slots_is_not_run() -> None:
     assert ran == ["first"]
 
 
-def test_what_is_to_be_closed_with_a_consumer_is_closed_the_last_first() -> None:
+def test_the_resources_of_a_consumer_are_closed_in_reverse_order() -> None:
     closed: list[str] = []
     with Consumer("memory:", rules=ruled()) as consumer:
         for name in ("client", "session"):
@@ -201,7 +201,7 @@ def test_what_is_to_be_closed_with_a_consumer_is_closed_the_last_first() -> None
     assert closed == ["session", "client"]
 
 
-def test_what_is_no_event_spoils_no_batch_with_async_handlers() -> None:
+def test_an_invalid_event_does_not_affect_a_batch_with_async_handlers() -> None:
     async def handler(_: Job) -> None:
         await asyncio.sleep(0)
 
@@ -210,7 +210,7 @@ def test_what_is_no_event_spoils_no_batch_with_async_handlers() -> None:
 
 
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "of one key"])
-def test_batches_share_a_call_of_the_store_and_spoil_none_of_it(*, refuses: bool) -> None:
+def test_batches_that_share_a_call_of_the_store_do_not_affect_each_other(*, refuses: bool) -> None:
     under_way, go, calls = threading.Event(), threading.Event(), list[int]()
 
     def look(verb: str, asked: Sequence[Any]) -> None:
@@ -245,9 +245,7 @@ def test_batches_share_a_call_of_the_store_and_spoil_none_of_it(*, refuses: bool
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_an_event_is_freed_whose_handler_was_to_run_on_a_loop_that_was_closed(
-    *, begun: bool
-) -> None:
+def test_an_event_is_released_if_its_loop_is_closed_before_its_handler_ends(*, begun: bool) -> None:
     asked, go, freed = threading.Event(), threading.Event(), threading.Event()
 
     def look(verb: str, items: Sequence[Any]) -> None:
@@ -273,7 +271,7 @@ def test_an_event_is_freed_whose_handler_was_to_run_on_a_loop_that_was_closed(
         task = loop.create_task(consumer.process_async([call(1)]))
         loop.run_until_complete(story())
         for left in asyncio.all_tasks(loop):
-            # Nobody ends them; asyncio would say so in the midst of a later test.
+            # These tasks never end, and asyncio would report that during a later test.
             left._log_destroy_pending = False  # type: ignore[attr-defined]
         loop.close()
         go.set()
@@ -284,7 +282,7 @@ def test_an_event_is_freed_whose_handler_was_to_run_on_a_loop_that_was_closed(
 
 
 class Uncommitted(MemoryStore):
-    """A store whose transactions end with an error that is none of a store's."""
+    """A store whose transactions end with an error that is not a store error."""
 
     connection = None
 
@@ -309,7 +307,7 @@ async def writes_on_loop(job: Job) -> None:
 
 
 @pytest.mark.parametrize("handler", [lambda job: job.connection and None, writes_on_loop])
-def test_what_could_not_be_committed_for_whatever_reason_has_failed(handler: Any) -> None:
+def test_an_event_whose_commit_fails_for_any_reason_has_failed(handler: Any) -> None:
     store = Uncommitted()
     with Consumer(store, rules=ruled(), handler=handler) as consumer:
         (outcome,) = asyncio.run(consumer.process_async([call(1)]))

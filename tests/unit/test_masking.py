@@ -1,4 +1,4 @@
-"""Secrets in URIs: every place that takes one is given misspelt ones, and repeats no secret."""
+"""Secrets in URIs: every opener of a URI gets misspelt URIs, and no error repeats a secret."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ OPENERS: dict[str, Callable[[str], object]] = {
 
 
 def said(error: BaseException | None) -> Iterator[str]:
-    """The text that a traceback would print of it."""
+    """The texts that a traceback of this error would print."""
     while error is not None:
         yield f"{error} {error!r}"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 @pytest.mark.parametrize("name", OPENERS)
-def test_no_place_that_takes_a_uri_repeats_its_secret(
+def test_no_opener_of_a_uri_repeats_its_secret(
     name: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def test_no_command_repeats_the_secret_of_a_uri_and_none_ends_in_a_traceback(
         "[history]\nstore = '{0}'",
     ],
 )
-def test_no_complaint_about_a_file_repeats_the_secret_of_a_uri(
+def test_no_error_about_a_file_repeats_the_secret_of_a_uri(
     text: str, uri: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "eventonce.toml"
@@ -171,18 +171,18 @@ def test_the_settings_of_a_file_are_shown_without_their_secrets() -> None:
         ("", ""),
     ],
 )
-def test_what_is_shown_of_a_uri_is_its_scheme_and_its_host(uri: str, shown: str) -> None:
+def test_a_masked_uri_shows_only_its_scheme_and_its_host_or_file(uri: str, shown: str) -> None:
     assert masked(uri) == shown
 
 
 @pytest.mark.parametrize(
     ("uri", "scheme"), [("redis//h", "redis"), ("token:/x@h", ""), ("token:x@h", "")]
 )
-def test_what_may_be_a_user_or_a_password_is_no_scheme(uri: str, scheme: str) -> None:
+def test_a_user_or_a_password_is_not_taken_for_a_scheme(uri: str, scheme: str) -> None:
     assert scheme_of(uri) == scheme
 
 
-def test_what_is_no_store_is_told_by_its_type_alone() -> None:
+def test_the_error_for_a_wrong_store_does_not_show_its_value() -> None:
     with pytest.raises(EventonceError) as refused:
         Consumer({"password": MARKER})  # type: ignore[arg-type]
     assert MARKER not in str(refused.value)

@@ -1,4 +1,4 @@
-"""The memory store judges one call at a time: what it has read still holds when it writes."""
+"""The memory store judges one call at a time: no other thread writes between its read and write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fact(nonce: int) -> Claim:
 
 
 def interrupted(decide: Callable[..., T], by: threading.Thread) -> Callable[..., T]:
-    """The decision, with another thread let in once it is made and before it is written."""
+    """The decision, with another thread started after it is made and before it is written."""
 
     def decided(*arguments: object) -> T:
         answer = decide(*arguments)
@@ -50,7 +50,7 @@ def test_two_claims_at_once_are_one_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert sorted(kinds) == ["busy", "run"]
 
 
-def test_a_renewal_at_the_same_moment_does_not_undo_a_completion(
+def test_a_simultaneous_renewal_does_not_undo_a_completion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()
@@ -63,9 +63,9 @@ def test_a_renewal_at_the_same_moment_does_not_undo_a_completion(
     assert store.claim([fact(2)], NOW)[0].kind == "duplicate"
 
 
-def test_what_expired_is_dropped_by_the_claims_that_follow() -> None:
-    """No more is held than twice what lives, however long it goes on, and whatever else is asked
-    for in the same calls."""
+def test_expired_records_are_deleted_by_later_claims() -> None:
+    """The store holds at most twice the living records, for any number of calls, and also if the
+    same calls have other claims."""
     store = MemoryStore()
     lasting = fact(1)
     most = 0
@@ -80,7 +80,7 @@ def test_what_expired_is_dropped_by_the_claims_that_follow() -> None:
     assert most <= 300
 
 
-def test_what_lives_is_not_dropped_by_claims() -> None:
+def test_living_records_are_not_deleted_by_claims() -> None:
     store = MemoryStore()
     kept = [Claim(n.to_bytes(16, "big"), 1, 60_000, 864_000_000, 5) for n in range(100)]
     runs = store.claim(kept, NOW)
@@ -92,7 +92,7 @@ def test_what_lives_is_not_dropped_by_claims() -> None:
     assert kinds == {"duplicate"}
 
 
-def test_a_sweep_passes_what_was_forgotten_and_goes_by_the_clock_of_the_store() -> None:
+def test_a_sweep_skips_forgotten_records_and_uses_the_clock_of_the_store() -> None:
     day = 86_400_000
     clock = iter([NOW, NOW, NOW + 2 * day])
     store = MemoryStore(clock=lambda: next(clock))
@@ -102,7 +102,7 @@ def test_a_sweep_passes_what_was_forgotten_and_goes_by_the_clock_of_the_store() 
     assert (store.sweep(), store.stats().records) == (1, 0)
 
 
-def test_a_sweep_looks_at_each_record_once_however_often_it_was_granted() -> None:
+def test_a_sweep_checks_each_record_once_even_if_it_was_granted_twice() -> None:
     store = MemoryStore()
     for nonce in (1, 2):
         (run,) = store.claim([fact(nonce)], NOW)
@@ -111,7 +111,7 @@ def test_a_sweep_looks_at_each_record_once_however_often_it_was_granted() -> Non
     assert store.sweep(2, NOW + 86_400_000) == 1
 
 
-def test_a_key_that_stands_twice_in_one_call_is_judged_the_second_time_after_the_first() -> None:
+def test_two_items_of_one_key_in_one_call_are_judged_one_after_the_other() -> None:
     store = MemoryStore()
     run, copy = store.claim([fact(1), fact(2)], NOW)
     assert (run.kind, copy.kind) == ("run", "busy")

@@ -1,4 +1,4 @@
-"""The memory store when exceptions come out of signals, at whatever instant."""
+"""The memory store when a signal raises an exception, at any instant."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_interruption_at_any_instant_leaves_the_store_as_before_or_after(
     assert store.stats().records == 0, "a record that no sweep finds"
 
 
-def test_a_batch_that_is_interrupted_is_claimed_whole_or_not_at_all() -> None:
+def test_an_interrupted_batch_is_claimed_whole_or_not_at_all() -> None:
     store = MemoryStore(clock=lambda: NOW)
     batches: list[list[Claim]] = []
 

@@ -1,4 +1,4 @@
-"""The meter: what is counted, under which labels, and that the work never depends on it."""
+"""The meter: the counted numbers and their labels; an error of the meter changes no outcome."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def events(meter: Meter) -> Counter[tuple[str, ...]]:
 
 
 def values(meter: Meter, metric: names.Metric, *labels: str) -> tuple[int, float]:
-    """How many values a histogram has, and their sum."""
+    """The number of values of a histogram, and their sum."""
     found = meter.counted().histograms[metric][labels]
     return sum(found.buckets), found.total
 
@@ -70,7 +70,7 @@ def test_outcomes_are_counted_by_status_cause_rule_and_type() -> None:
     assert meter.counted().counters[names.DEAD_LETTERS] == {("invalid",): 1}
 
 
-def test_a_copy_of_an_event_that_was_given_up_is_no_further_dead_letter() -> None:
+def test_a_copy_of_an_event_that_was_given_up_is_not_counted_as_another_dead_letter() -> None:
     consumer, meter = metered(handler=reject)
     consumer.process([call(1), call(1, id="in the same batch"), call(2)])
     consumer.process([call(1, id="later")])
@@ -157,7 +157,7 @@ def test_every_status_has_a_cause_of_the_table(outcome: Outcome, cause: str) -> 
     ],
 )
 def test_each_sentence_of_a_status_has_a_cause_of_its_own(status: Any, fixed: list[str]) -> None:
-    """A sentence with new words would be counted under the cause of another."""
+    """A sentence with new words would be counted under the cause of another sentence."""
     if status in get_args(VerdictKind):
         answered = product((None, 4), (0, 2), (True, False, None), (0, 7))
         verdicts = (
@@ -169,13 +169,13 @@ def test_each_sentence_of_a_status_has_a_cause_of_its_own(status: Any, fixed: li
             *fixed,
             *(reason(claim, verdict) for verdict in verdicts for claim in (CLAIM, fact)),
         ]
-    # The numbers of versions and attempts are no words.
+    # Sentences that differ only in the numbers of versions and attempts are one sentence.
     sentences = {re.sub(r"\d+|None", "1", it): it for it in fixed}
     causes = {cause_of(Outcome(EVENT, status, it, key=b"k")) for it in sentences.values()}
     assert len(causes) == len(sentences), sentences
 
 
-def test_a_copy_of_an_event_that_failed_in_the_same_batch_has_its_cause() -> None:
+def test_a_copy_of_an_event_that_failed_in_the_same_batch_has_the_cause_same_batch() -> None:
     def fail(_: Job) -> None:
         raise KeyError
 
@@ -184,7 +184,7 @@ def test_a_copy_of_an_event_that_failed_in_the_same_batch_has_its_cause() -> Non
     assert events(meter) == {("failed", "KeyError"): 1, ("busy", "same_batch"): 1}
 
 
-def test_no_status_is_without_a_cause() -> None:
+def test_the_table_of_causes_covers_every_status_and_every_cause() -> None:
     given = test_every_status_has_a_cause_of_the_table.pytestmark[0].args[1]  # type: ignore[attr-defined]
     assert {outcome.status for outcome, _ in given} == set(MEANINGS)
     assert {cause for _, cause in given} >= set(names.CAUSES)
@@ -220,7 +220,7 @@ def test_labels_that_senders_choose_are_bounded() -> None:
     assert max(map(len, found)) == 200
 
 
-def test_types_that_no_handler_takes_leave_the_labels_of_the_others() -> None:
+def test_types_that_no_handler_takes_do_not_use_up_the_labels_of_other_types() -> None:
     for unhandled in POLICIES:
         consumer = Consumer("memory:", rules=ruled(), unhandled=unhandled)
         consumer.on("call")(lambda _: None)
@@ -246,7 +246,7 @@ def test_classes_of_exceptions_are_bounded() -> None:
     assert "other" in causes
 
 
-def test_times_and_sizes_are_put_into_buckets() -> None:
+def test_times_and_sizes_are_counted_in_buckets() -> None:
     consumer, meter = metered()
     consumer.process([call(1), call(2), call(1)])
     consumer.process(call(3))
@@ -263,7 +263,7 @@ def test_times_and_sizes_are_put_into_buckets() -> None:
 @pytest.mark.parametrize(
     "some", [[], [7], [5, 1, 5, 2], [0, 9, 5, 100, 7, 100], [100, 100], [1, 1], [2, 1, 10]]
 )
-def test_many_values_at_once_are_counted_as_one_by_one(some: list[float]) -> None:
+def test_many_values_at_once_are_counted_like_single_values(some: list[float]) -> None:
     at_once, one_by_one = (Histogram((1, 2, 5, 10), values=True) for _ in range(2))
     for _ in range(2):
         at_once.add_all(some)
@@ -273,7 +273,7 @@ def test_many_values_at_once_are_counted_as_one_by_one(some: list[float]) -> Non
     assert (at_once.total, at_once.values) == (one_by_one.total, one_by_one.values)
 
 
-def test_a_batch_that_claims_nothing_is_no_call_to_the_store() -> None:
+def test_a_batch_without_a_claim_is_not_counted_as_a_call_to_the_store() -> None:
     consumer = Consumer(MemoryStore(), name="crm", rules=ruled())
     consumer.on("something else")(lambda _: None)
     meter = measure(consumer)
@@ -329,7 +329,7 @@ def test_settlements_and_renewals_are_counted_by_their_result() -> None:
     assert set(found) == {("complete", "kept"), ("extend", "kept")}
 
 
-def test_a_run_that_another_has_taken_over_is_fenced() -> None:
+def test_a_run_that_another_run_has_taken_over_is_counted_as_fenced() -> None:
     store = MemoryStore()
 
     def lose(job: Job) -> None:
@@ -341,7 +341,7 @@ def test_a_run_that_another_has_taken_over_is_fenced() -> None:
     assert meter.counted().counters[names.SETTLEMENTS] == {("complete", "fenced"): 1}
 
 
-def test_a_run_that_takes_over_from_a_dead_process_is_a_takeover() -> None:
+def test_a_run_that_takes_over_from_an_ended_process_is_counted_as_a_takeover() -> None:
     store = MemoryStore()
     consumer, meter = metered(store)
     (plan,) = consumer.runtime.plan(call(1))
@@ -353,7 +353,7 @@ def test_a_run_that_takes_over_from_a_dead_process_is_a_takeover() -> None:
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])
-def test_a_store_that_is_away_is_counted_and_its_error_is_raised_as_it_is(
+def test_an_unavailable_store_is_counted_and_its_error_is_in_the_outcome(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.runtime.SETTLE_PAUSES", ())
@@ -364,7 +364,7 @@ def test_a_store_that_is_away_is_counted_and_its_error_is_raised_as_it_is(
     assert events(meter) == {("failed", "store"): 1}
 
 
-def test_a_claim_that_the_store_cannot_judge_is_an_error_of_its_own() -> None:
+def test_each_claim_that_the_store_cannot_judge_is_counted_as_an_error() -> None:
     def look(verb: str, asked: Sequence[Any]) -> Any:
         return [Verdict("error", error=StoreError("too large"))] * len(asked)
 
@@ -373,7 +373,7 @@ def test_a_claim_that_the_store_cannot_judge_is_an_error_of_its_own() -> None:
     assert meter.counted().counters[names.STORE_ERRORS] == {("claim", "StoreError"): 2}
 
 
-def test_what_breaks_in_the_meter_changes_no_outcome(
+def test_an_error_in_the_meter_changes_no_outcome(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer, _ = metered()
@@ -389,13 +389,13 @@ def test_what_breaks_in_the_meter_changes_no_outcome(
     assert caplog.text.count("a call to the store is not counted") == 3
 
 
-def test_without_a_meter_nothing_stands_between_the_gate_and_the_store() -> None:
+def test_a_consumer_without_a_meter_has_no_meter_and_no_observers() -> None:
     consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     assert consumer.runtime.gate.meter is None
     assert consumer.observers == []
 
 
-def test_what_is_taken_is_counted_once() -> None:
+def test_numbers_that_were_taken_are_not_counted_again() -> None:
     consumer = Consumer("memory:", rules=ruled(), handler=lambda _: None)
     meter = measure(consumer, values=True)
     consumer.process([call(1), call(2)])
@@ -407,7 +407,7 @@ def test_what_is_taken_is_counted_once() -> None:
     assert not [one for some in taken.histograms.values() for one in some.values() if one.values]
 
 
-def test_threads_lose_no_count() -> None:
+def test_events_of_several_threads_are_all_counted() -> None:
     consumer, meter = metered()
 
     def work(first: int) -> None:
@@ -424,7 +424,7 @@ def test_threads_lose_no_count() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_while_another_thread_counts_holds_up_nobody() -> None:
+def test_a_fork_while_another_thread_counts_does_not_block_the_child() -> None:
     consumer, meter = metered()
     with meter._lock:
         child = os.fork()

@@ -1,5 +1,5 @@
-"""The alert rules and the dashboard: rules fire when they shall, and each query asks for metrics
-that there are."""
+"""The alert rules and the dashboard: the rules fire only when they should, and every query asks for
+existing metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def promtool(*words: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_alert_rules_fire_when_they_shall_and_only_then() -> None:
+def test_the_alert_rules_fire_only_when_they_should() -> None:
     promtool("check", "rules", ALERTS)
     promtool("test", "rules", CASES)
 
@@ -56,14 +56,14 @@ def test_prometheus_can_read_every_query_of_the_dashboard(tmp_path: Path) -> Non
     promtool("check", "rules", file)
 
 
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
+def test_every_alert_has_a_case_that_fires_and_a_case_that_is_silent() -> None:
     text = CASES.read_text()
     for rule in RULES:
         assert f'alertname="{rule["alert"]}", alertstate="firing"' in text
         assert f"alertname: {rule['alert']}, exp_alerts: []" in text
 
 
-def test_every_query_asks_for_metrics_and_labels_that_there_are() -> None:
+def test_every_query_asks_for_existing_metrics_and_labels() -> None:
     for query in QUERIES:
         asked = re.findall(r"(eventonce_\w+)(?:\{(.*?)\})?", query)
         assert asked
@@ -78,7 +78,7 @@ def test_every_query_asks_for_metrics_and_labels_that_there_are() -> None:
                 assert set(by.split(", ")) <= {"le", *known}, query
 
 
-def test_the_series_of_the_cases_are_those_that_there_are() -> None:
+def test_the_series_of_the_cases_have_existing_names_labels_and_bounds() -> None:
     for name, labels in re.findall(r"series: '(\w+)\{(.*?)\}'", CASES.read_text()):
         found = dict(re.findall(r"(\w+)=\"(.*?)\"", labels))
         assert found.keys() <= {"consumer", "le", *SERIES[name].labels}
@@ -91,7 +91,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert {SERIES[name] for name in shown} == set(names.METRICS)
 
 
-def test_every_command_of_an_alert_is_one() -> None:
+def test_every_command_of_an_alert_exists() -> None:
     known = {name for name, _ in commands()}
     said = re.findall(r"`eventonce ([a-z ]+)`", ALERTS.read_text())
     assert said
@@ -99,7 +99,7 @@ def test_every_command_of_an_alert_is_one() -> None:
 
 
 def lost(given: Any, kept: Any, place: str = "") -> Iterator[str]:
-    """The places whose value is not what was given."""
+    """The paths whose value differs from the given value."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for name, value in given.items():
             if name in kept:
@@ -113,25 +113,25 @@ def lost(given: Any, kept: Any, place: str = "") -> Iterator[str]:
         yield place
 
 
-def understood(board: Any) -> Any:
-    """The dashboard as Grafana's own types understand it: what they do not know is lost."""
+def read_by_grafana(board: Any) -> Any:
+    """The dashboard as Grafana's own types read it: fields that they do not have are lost."""
     register_default_plugins()
     return json.loads(json.dumps(Dashboard.from_json(board), cls=JSONEncoder))
 
 
-def test_grafanas_own_types_understand_all_of_the_dashboard() -> None:
-    assert list(lost(BOARD, understood(BOARD))) == []
+def test_grafanas_own_types_have_every_field_of_the_dashboard() -> None:
+    assert list(lost(BOARD, read_by_grafana(BOARD))) == []
 
 
-def test_a_slip_in_the_dashboard_is_seen() -> None:
+def test_a_misspelt_field_in_the_dashboard_is_found() -> None:
     board = json.loads(DASHBOARD.read_text())
     panel = board["panels"][6]
     panel["gridpos"] = panel["options"]["legnd"] = panel["targets"][0]["exprr"] = "a slip"
     slips = [".panels[6].gridpos", ".panels[6].options.legnd", ".panels[6].targets[0].exprr"]
-    assert sorted(lost(board, understood(board))) == sorted(slips)
+    assert sorted(lost(board, read_by_grafana(board))) == sorted(slips)
 
 
-def test_every_query_about_seconds_and_no_other_is_shown_in_seconds() -> None:
+def test_only_queries_about_seconds_are_shown_in_seconds() -> None:
     for panel in BOARD["panels"]:
         field = panel["fieldConfig"]
         others = {
@@ -143,7 +143,7 @@ def test_every_query_about_seconds_and_no_other_is_shown_in_seconds() -> None:
             assert (units["unit"] == "s") == ("_seconds_" in target["expr"]), panel["title"]
 
 
-def test_no_two_panels_lie_on_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     places = [panel["gridPos"] for panel in BOARD["panels"]]
     cells = [
         (x, y)

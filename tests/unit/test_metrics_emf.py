@@ -1,4 +1,4 @@
-"""CloudWatch's embedded metric format: one line an invocation, as the specification wants it."""
+"""CloudWatch's embedded metric format: one line for each invocation, as the specification says."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ NUMBERS = {
 
 
 def checked(line: str) -> dict[str, Any]:
-    """The document of a line that CloudWatch takes: also each name leads to its value."""
+    """The document of a line that CloudWatch accepts, in which each name leads to its value."""
     document: dict[str, Any] = json.loads(line)
     jsonschema.validate(document, SCHEMA)
     for directive in document["_aws"]["CloudWatchMetrics"]:
@@ -123,7 +123,7 @@ def test_an_invocation_ends_with_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert "events_done" not in line
 
 
-def test_an_invocation_that_raises_ends_with_its_line_too(
+def test_an_invocation_that_raises_also_ends_with_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     crm = Crm(metrics=True)
@@ -134,7 +134,7 @@ def test_an_invocation_that_raises_ends_with_its_line_too(
     assert line["events_failed"] == 1
 
 
-def test_what_is_not_settled_is_still_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_event_is_still_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     crm = Crm(metrics=True)
     crm.failing = {"a"}
     crm.handler({"Records": [record("a")]}, None)
@@ -145,7 +145,7 @@ def test_what_is_not_settled_is_still_a_warning(caplog: pytest.LogCaptureFixture
     ("variable", "said", "lines"),
     [("emf", None, 1), ("", None, 0), ("log", None, 0), ("emf", False, 0), ("", True, 1)],
 )
-def test_the_argument_or_else_the_variable_asks_for_it(
+def test_the_argument_or_else_the_variable_turns_the_line_on(
     variable: str,
     said: bool | None,
     lines: int,
@@ -159,12 +159,12 @@ def test_the_argument_or_else_the_variable_asks_for_it(
     assert len(crm.consumer.observers) == lines
 
 
-def test_nothing_that_happened_is_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invocation_without_events_prints_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     Crm(metrics=True).handler({"Records": []}, None)
     assert printed(capsys) == []
 
 
-def test_a_defect_of_the_line_fails_no_invocation(
+def test_an_error_while_the_line_is_made_fails_no_invocation(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> str:
@@ -176,7 +176,7 @@ def test_a_defect_of_the_line_fails_no_invocation(
     assert "the metrics of an invocation are not printed" in caplog.text
 
 
-def test_a_line_of_many_events_keeps_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_of_many_events_stays_within_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
     def fail(job: Job) -> None:
         raise type(f"E{job.event.detail['call']}", (Exception,), {})
 
@@ -195,7 +195,7 @@ def test_a_line_of_many_events_keeps_the_limits(capsys: pytest.CaptureFixture[st
     assert len(line["outcomes"]) == emf.MOST_OUTCOMES
 
 
-def test_values_that_are_too_many_keep_their_percentiles() -> None:
+def test_too_many_values_are_thinned_with_their_percentiles_kept() -> None:
     values = [float(at) for at in range(10_000)]
     thin = emf.thinned(values)
     assert len(thin) == emf.MOST_VALUES
@@ -216,7 +216,7 @@ def test_the_names_fit_into_one_directive() -> None:
     assert len(found) < 100
 
 
-def test_who_asks_for_no_metrics_imports_nothing_for_them() -> None:
+def test_a_handler_without_metrics_does_not_import_the_metrics() -> None:
     import subprocess
 
     code = (
