@@ -1,4 +1,4 @@
-"""A service of AWS that answers what a test tells it, and the environment of a function."""
+"""A service of AWS that gives the answers of a test, and the environment of a function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Service:
-    """A server with its answers; without one left it says that all is well."""
+    """A server that gives its answers in their order, and 200 when no answer is left."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

@@ -1,4 +1,4 @@
-"""A receiver over the memory store, whose handler does what each call asks for."""
+"""A receiver over the memory store, whose handler runs or fails as the test says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE = Rule(
     unchanged_within="1h",
 )
 PATIENT: dict[str, Any] = {"answer_within": "1m", "body_timeout": "1m"}
-"""For who is to be told what became of an event, however long this machine takes over it."""
+"""Settings with which a sender gets the outcome of an event, however slow this machine is."""
 
 OPEN = Serve(anyone_may_send_events=True, **PATIENT)
 
@@ -31,7 +31,7 @@ def call(name: str, **detail: Any) -> dict[str, Any]:
 
 
 class Endpoint:
-    """A receiver whose handler does what each call asks for."""
+    """A receiver whose handler raises the exceptions in `failing`, by the name of the call."""
 
     def __init__(self, store: Any = "memory:", settings: Serve = OPEN, **rule: Any) -> None:
         rules = [msgspec.structs.replace(RULE, **rule), STATE]

@@ -1,7 +1,7 @@
-"""An exception out of a signal, at every instant at which Python lets one out in turn.
+"""The exception of a signal's handler, at each instant at which Python can run the handler.
 
-CPython runs a signal's handler as a function is entered or a generator goes on, as a call returns,
-and at the jump back of a loop. A call that C carries out is done by then, or was never begun.
+CPython runs a signal's handler when a function is entered, a generator is resumed or a call
+returns, and at the backward jump of a loop. A call into C is finished then, or has not begun.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 LIMIT: Final = 10_000
-"""Instants, at most, in what is interrupted."""
+"""The largest number of instants in a function that is interrupted."""
 
 
 class Interrupt(BaseException):
@@ -22,26 +22,26 @@ class Interrupt(BaseException):
 
 
 def interrupted_everywhere(act: Callable[[], object]) -> Iterator[BaseException | None]:
-    """Do this again and again, and interrupt it one instant later each time; gives what came out
-    of it, None where the exception was swallowed, and ends when it was not interrupted."""
+    """Call `act` again and again, interrupted one instant later each time. Yields the exception
+    that `act` raised, or None if `act` caught it, and ends with a call without interruption."""
     for instant in range(LIMIT):
         raised, came = _interrupted(act, instant)
         if not raised:
             assert not came, came
             return
-        # Nothing here refers to it any more: whoever gets it may drop it, with its frames.
+        # No name here refers to the exception any more: the caller may drop it with its frames.
         yield came.pop() if came else None
     raise AssertionError(f"still going on after {LIMIT:,} instants")
 
 
 def _interrupted(act: Callable[[], object], instant: int) -> tuple[bool, list[BaseException]]:
-    """Whether the instant came, and what came out."""
+    """Whether the instant was reached, and the exception that was raised."""
     count = _Count(instant)
     before = sys.gettrace()
     sys.settrace(count.entered)
     try:
         act()
-    except BaseException as error:  # noqa: BLE001  whatever becomes of it
+    except BaseException as error:  # noqa: BLE001  the caller judges the exception
         return count.raised, [error]
     finally:
         sys.settrace(before)
@@ -57,7 +57,7 @@ class _Count:
         self.raised = False
 
     def entered(self, frame: FrameType, event: str, _: Any) -> Any:
-        """As a function is called, or a generator goes on."""
+        """The instant at which a function is called, or a generator is resumed."""
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         if frame.f_code.co_filename != __file__:
@@ -69,7 +69,8 @@ class _Count:
             code, at = frame.f_code, frame.f_lasti
             last = self._last.get(frame, at)
             self._last[frame] = at
-            # It would fall on the call, and here it falls on what follows: that must be the same.
+            # A signal's exception comes at the call, ours at the next instruction: both must have
+            # the same handler.
             called = dis.opname[code.co_code[last]].startswith("CALL")
             same = _handler(code, last) == _handler(code, at)
             if (called and same) or "JUMP_BACKWARD" in dis.opname[code.co_code[at]]:
@@ -88,6 +89,6 @@ class _Count:
 
 @cache
 def _handler(code: CodeType, at: int) -> int | None:
-    """Where an exception goes that falls on this instruction."""
+    """The offset of the handler for an exception at this instruction, None without a handler."""
     table = dis._parse_exception_table(code)  # type: ignore[attr-defined]
     return next((entry.target for entry in table if entry.start <= at < entry.end), None)

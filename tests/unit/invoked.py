@@ -1,4 +1,4 @@
-"""A consumer behind a Lambda handler, and the events and records it is invoked with."""
+"""A consumer behind a Lambda handler, and the events and records of its invocations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def failures(answer: dict[str, Any]) -> list[str]:
 
 
 class Crm:
-    """A function whose handler fails for the calls it is told to."""
+    """A function whose handler fails for the calls in `failing`."""
 
     def __init__(self, **options: Any) -> None:
         self.ran: list[str] = []

@@ -1,4 +1,4 @@
-"""Rules on a table of events: what production's planner and law answer, and what SQL answers."""
+"""Rules on a table of events: the answers of production's planner and law, and those of SQL."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def answers_of_the_engine(lines: Sequence[bytes], rules: Sequence[Rule]) -> list
 
 
 def differences(ours: Sequence[Answer], theirs: Sequence[Answer]) -> list[tuple[int, Any, Any]]:
-    """The lines about which SQL says something else than the engine: another status, one key for
-    two, or two for one. A line that SQL is in doubt about is not judged by it."""
+    """The lines on which SQL and the engine differ: another status, one key in place of two, or
+    two keys in place of one. A line that SQL marks as doubtful is not compared."""
     assert len(ours) == len(theirs)
     found = []
     sql_keys: dict[str, str] = {}
@@ -167,7 +167,7 @@ TIMES = [
 
 
 def nasty_lines(seed: int, count: int) -> list[bytes]:
-    """Lines of a capture with values that look alike and differ, or that differ only by look."""
+    """Lines of a capture with unequal values of similar text, and equal values of unlike text."""
     draw = random.Random(seed)
     small = draw.sample(SCALARS, 7), draw.sample(NESTED, 4), draw.sample(TIMES, 5)
     arrived = AT

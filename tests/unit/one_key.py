@@ -42,7 +42,7 @@ class Key:
         return run
 
     def used_up(self, claim: Claim, now: int) -> int:
-        """Crash alone in every attempt there is; answers when the last lease has ended."""
+        """Crash alone in every attempt; returns the time at which the last lease has ended."""
         for attempt in range(1, claim.attempts + 1):
             run = self.claim(msgspec.structs.replace(claim, alone=True), now)
             assert (run.kind, run.attempt) == ("run", attempt)

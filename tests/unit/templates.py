@@ -1,6 +1,6 @@
-"""CloudFormation and Terraform, as their own libraries read them and find fault with them.
+"""CloudFormation and Terraform, read and checked by their own libraries.
 
-The libraries take a second to import, in each of the processes that collect the tests: hence late.
+The imports are inside the functions, because they take a second in each process of the tests.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def read_cloudformation(text: str) -> dict[str, Any]:
-    """The template, plain."""
+    """The template as plain dicts and lists."""
     from cfnlint.decode.cfn_yaml import loads
 
     read: dict[str, Any] = json.loads(json.dumps(loads(text)))

@@ -1,4 +1,4 @@
-"""Plain handlers on an event loop: a thread for many that are quick, one each for what is slow."""
+"""Plain handlers on an event loop: quick handlers share a thread, slow handlers have one each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 def processed(handler: Callable[[Job], Any], count: int, **named: Any) -> list[Outcome]:
-    """The outcomes of so many events in one batch."""
+    """The outcomes of `count` events in one batch."""
     with Consumer("memory:", rules=RULE, handler=handler, **named) as consumer:
         return asyncio.run(consumer.process_async([call(number) for number in range(count)]))
 
@@ -39,7 +39,7 @@ def test_slow_handlers_of_a_batch_run_side_by_side() -> None:
     assert statuses(processed(lambda _: together.wait(PATIENCE) and None, 20)) == ["done"] * 20
 
 
-def test_no_more_run_side_by_side_than_there_are_threads() -> None:
+def test_the_number_of_handlers_side_by_side_is_at_most_the_number_of_threads() -> None:
     together = threading.Barrier(3)
     lock, running, most = threading.Lock(), 0, 0
 
@@ -56,13 +56,13 @@ def test_no_more_run_side_by_side_than_there_are_threads() -> None:
     assert most == 3
 
 
-def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
+def test_a_finished_event_is_settled_while_its_thread_runs_the_next_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.gate.SETTLE_INTERVAL", 0.05)
     settled = threading.Event()
 
-    class Telling(MemoryStore):
+    class SignallingStore(MemoryStore):
         def settle(self, settlements: Any, now: int | None = None) -> Any:
             kept = super().settle(settlements, now)
             if any(settlement.action == "complete" for settlement in settlements):
@@ -72,12 +72,12 @@ def test_what_is_done_is_settled_while_its_thread_goes_on_with_the_next(
     def handler(job: Job) -> bool:
         return job.event.id == "id-0" or settled.wait(PATIENCE)
 
-    with Consumer(Telling(), rules=RULE, handler=handler, threads=1) as consumer:
+    with Consumer(SignallingStore(), rules=RULE, handler=handler, threads=1) as consumer:
         outcomes = asyncio.run(consumer.process_async([call(0), call(1)]))
     assert [outcome.result for outcome in outcomes] == [True, True]
 
 
-def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
+def test_a_context_variable_set_by_one_handler_is_not_visible_to_the_next_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
@@ -94,7 +94,7 @@ def test_what_one_handler_leaves_in_its_context_the_next_does_not_see(
     assert seen == ["the caller", "the caller"]
 
 
-def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start() -> None:
+def test_a_cancelled_batch_starts_no_further_event_and_releases_the_waiting_events() -> None:
     ran: list[str] = []
     going, finish = threading.Event(), threading.Event()
 
@@ -125,7 +125,7 @@ def test_a_cancelled_batch_starts_nothing_more_and_frees_what_it_did_not_start()
         assert statuses(after.process([call(0), call(1), call(2)])) == ["duplicate", "done", "done"]
 
 
-def test_an_async_handler_that_was_cancelled_has_made_no_attempt() -> None:
+def test_a_cancelled_run_of_an_async_handler_does_not_count_as_an_attempt() -> None:
     ran: list[int] = []
 
     async def handler(job: Job) -> None:
@@ -156,7 +156,7 @@ ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, En
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_whatever_a_plain_handler_raises_in_its_thread_is_that_events_failure(
+def test_any_exception_of_a_plain_handler_in_its_thread_fails_only_its_own_event(
     end: type[BaseException],
 ) -> None:
     def handler(job: Job) -> None:
@@ -173,7 +173,9 @@ def test_whatever_a_plain_handler_raises_in_its_thread_is_that_events_failure(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_whatever_an_async_handler_raises_is_that_events_failure(end: type[BaseException]) -> None:
+def test_any_exception_of_an_async_handler_fails_only_its_own_event(
+    end: type[BaseException],
+) -> None:
     async def handler(job: Job) -> None:
         await asyncio.sleep(0)
         if job.event.id == "id-0":
@@ -185,7 +187,7 @@ def test_whatever_an_async_handler_raises_is_that_events_failure(end: type[BaseE
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_one(
+def test_process_returns_although_a_plain_handler_ends_its_thread_beside_an_async_handler(
     end: type[BaseException],
 ) -> None:
     async def waits(_: Job) -> None:
@@ -198,7 +200,7 @@ def test_process_returns_though_a_plain_handler_ends_its_thread_beside_an_async_
         def ends(_: Job) -> None:
             raise end
 
-        # In the main thread it would mean the process.
+        # In the main thread the exception would end the process.
         with ThreadPoolExecutor(1) as another:
             events = [call(0), call(1, type="async")]
             outcomes = another.submit(consumer.process, events).result(PATIENCE)

@@ -23,7 +23,7 @@ NESTED = 1_000_000
 
 @pytest.fixture
 def _restless() -> Iterator[None]:
-    """Threads that change places as often as they can."""
+    """A switch interval so short that the threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

@@ -1,4 +1,4 @@
-"""An event whose last run ended with its process runs alone, and takes no other with it."""
+"""An event whose last run ended with its process runs alone: its next crash ends no other run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ RULE = Rule(name="call", match="call", key=["detail.call"], lease=60, attempts=2
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The end of the process."""
 
 
 class Process:
-    """A store as one process has it: nothing it says after its crash arrives."""
+    """The store as one process sees it: a settlement after the crash does not reach the store."""
 
     def __init__(self, store: MemoryStore, clock: list[int]) -> None:
         self._store, self._clock = store, clock
@@ -53,7 +53,7 @@ class Process:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedProcess]:
-    """A process of the test's own, in which everybody waits as long as it takes."""
+    """A process of the test's own, in which an event waits as long as necessary."""
     monkeypatch.setattr(shared_process, "ALONE_WAIT", PATIENCE)
     monkeypatch.setattr(shared_process, "ENTER_INTERVAL", 0.001)
     own = SharedProcess()
@@ -62,8 +62,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedProcess]:
     assert own._entered == own._alone == set()
 
 
-def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: SharedProcess) -> None:
-    """Three are brought together again and again; one of them kills whoever runs it."""
+def test_an_event_that_ends_its_process_is_given_up_and_the_other_events_are_done(
+    here: SharedProcess,
+) -> None:
+    """Three events are delivered together again and again; one of them ends its process."""
     store, clock = MemoryStore(), [1_000_000]
     began: list[str] = []
     last: list[Outcome] = []
@@ -84,14 +86,14 @@ def test_an_event_that_ends_its_process_takes_no_other_event_with_it(here: Share
             clock[0] += 60_000
     assert statuses(last) == ["duplicate", "dead", "done"]
     assert [letter.event.count(b"id-1") for letter in store.letters()] == [1]
-    # Once beside the others, which does not count, and then its two attempts alone.
+    # One run beside the others, which does not count, and then two attempts alone.
     assert began.count("id-1") == 3
 
 
 def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_not_count(
     here: SharedProcess,
 ) -> None:
-    """Lambda brings an event three times: once its process dies, and twice its handler raises."""
+    """Lambda delivers an event three times: the process ends once, and the handler raises twice."""
     store, clock = MemoryStore(), [1_000_000]
     process = Process(store, clock)
     rule = replace(RULE, attempts=5)
@@ -105,7 +107,7 @@ def test_a_failure_in_the_last_delivery_is_kept_though_a_crash_before_it_does_no
     assert [letter.attempt for letter in store.letters()] == [3]
 
 
-def test_what_must_run_alone_is_not_claimed_while_another_of_its_batch_runs(
+def test_an_event_that_must_run_alone_is_not_claimed_while_another_event_of_its_batch_runs(
     here: SharedProcess,
 ) -> None:
     store, clock = MemoryStore(), [1_000_000]
@@ -131,8 +133,10 @@ def _read(number: int) -> Event:
     return envelope.read(call(number))
 
 
-def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: SharedProcess) -> None:
-    """In another thread a handler is at work; the suspect begins when that has ended."""
+def test_an_event_that_ended_a_process_waits_for_the_running_events_of_its_new_process(
+    here: SharedProcess,
+) -> None:
+    """A handler runs in another thread; the suspect begins when that handler has ended."""
     store, clock = MemoryStore(), [1_000_000]
     order: list[str] = []
     working, go_on = threading.Event(), threading.Event()
@@ -160,7 +164,7 @@ def test_an_event_that_ended_a_process_waits_for_the_others_in_it(here: SharedPr
 
 
 def test_a_copy_of_an_event_that_waits_to_be_alone_waits_for_its_run(here: SharedProcess) -> None:
-    """And not for the lease, which was granted anew: both were claimed in the same moment."""
+    """The copy does not wait for the lease, which was granted anew in the same moment."""
     store, clock = MemoryStore(), [1_000_000]
     consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
     store.claim([consumer.rules.plan(_read(1), 1)[1]], clock[0])
@@ -186,7 +190,7 @@ def test_a_copy_of_an_event_that_waits_to_be_alone_waits_for_its_run(here: Share
 def test_an_event_that_is_interrupted_while_it_waits_to_be_alone_keeps_its_lease(
     here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it were freed, the next run would not know that it must be alone."""
+    """After a release, the next run would not be granted as a run that must be alone."""
     store, clock = MemoryStore(), [1_000_000]
     consumer = Consumer(Process(store, clock), name="crm", rules=RULE, handler=lambda _: None)
     claim = consumer.rules.plan(_read(1), 1)[1]
@@ -206,7 +210,7 @@ def test_an_event_that_is_interrupted_while_it_waits_to_be_alone_keeps_its_lease
     assert store.claim([replace(claim, nonce=3)], clock[0])[0].alone
 
 
-def test_others_wait_on_a_loop_while_one_runs_alone(here: SharedProcess) -> None:
+def test_other_events_of_a_loop_wait_while_an_event_runs_alone(here: SharedProcess) -> None:
     store, clock = MemoryStore(), [1_000_000]
     order: list[str] = []
 
@@ -233,7 +237,7 @@ def test_others_wait_on_a_loop_while_one_runs_alone(here: SharedProcess) -> None
     assert order == ["id-1", "id-0"]
 
 
-def test_a_caller_that_is_cancelled_while_its_event_waits_to_be_alone_keeps_nobody_out(
+def test_a_caller_cancelled_while_its_event_waits_to_be_alone_blocks_no_other_event(
     here: SharedProcess,
 ) -> None:
     store, clock = MemoryStore(), [1_000_000]
@@ -252,7 +256,7 @@ def test_a_caller_that_is_cancelled_while_its_event_waits_to_be_alone_keeps_nobo
         slow = asyncio.ensure_future(consumer.process_async([call(0)]))
         await begun.wait()
         suspect = asyncio.ensure_future(consumer.process_async([call(1)]))
-        while not here._alone:  # noqa: ASYNC110  no event tells of it
+        while not here._alone:  # noqa: ASYNC110  no event signals it
             await asyncio.sleep(0.001)
         suspect.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -291,7 +295,7 @@ def entering(here: SharedProcess, who: str, *, alone: bool = False, nested: bool
 
 
 def _entered(entering: Any) -> bool | None:
-    """The answer to the batch, None if it must wait."""
+    """The answer to the batch, None if the batch must wait."""
     try:
         next(entering)
     except StopIteration as stop:
@@ -299,7 +303,9 @@ def _entered(entering: Any) -> bool | None:
     return None
 
 
-def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_that_hangs_does_not_block_other_events_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
     here = SharedProcess()
     assert _entered(entering(here, "A")) is False
@@ -316,10 +322,10 @@ def test_a_handler_that_hangs_holds_nobody_up_for_ever(monkeypatch: pytest.Monke
     assert _entered(entering(here, "F", alone=True)) is True
 
 
-def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
+def test_an_event_that_ended_a_process_does_not_run_beside_another_event_that_runs_alone(
     here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event comes again when its lease has ended, and is then known to end its process."""
+    """The event is busy, and runs when it is delivered again after its lease has ended."""
     monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
     store, clock = MemoryStore(), [1_000_000]
     ran: list[str] = []
@@ -335,7 +341,7 @@ def test_of_two_that_ended_a_process_the_second_does_not_run_beside_the_first(
     assert ran == ["id-1"]
 
 
-def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
+def test_an_event_that_ended_a_process_runs_at_last_beside_a_handler_that_hangs(
     here: SharedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_process, "ALONE_WAIT", 0.0)
@@ -353,7 +359,7 @@ def test_one_that_ended_a_process_runs_at_last_beside_what_hangs(
     here.leave("hangs")
 
 
-def test_one_that_was_not_admitted_keeps_nobody_from_being_alone() -> None:
+def test_a_batch_that_was_not_admitted_does_not_keep_an_event_from_running_alone() -> None:
     here = SharedProcess()
     assert here.enter("A")
     waiting = entering(here, "B", alone=True)
@@ -381,7 +387,7 @@ def test_a_handler_that_processes_events_itself_does_not_wait_for_itself() -> No
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
+def test_no_event_runs_alone_beside_a_batch_that_was_admitted_without_waiting(
     monkeypatch: pytest.MonkeyPatch, *, nested: bool
 ) -> None:
     here = SharedProcess()
@@ -399,7 +405,7 @@ def test_nobody_is_alone_beside_one_who_was_let_in_without_waiting(
     assert _entered(waiting) is True
 
 
-def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
+def test_the_wait_for_an_event_that_runs_alone_is_measured_from_its_admission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, here = [1_000.0], SharedProcess()
@@ -417,7 +423,7 @@ def test_who_is_alone_keeps_others_out_from_when_it_was_let_in(
     assert _entered(beside) is False
 
 
-def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
+def test_after_a_block_or_a_handler_its_caller_is_not_inside_a_handler() -> None:
     async def handler(_: Job) -> bool:
         return bool(shared_process.INSIDE_HANDLER.get())
 
@@ -429,7 +435,7 @@ def test_after_a_block_or_a_handler_its_caller_is_no_handler() -> None:
         assert not shared_process.INSIDE_HANDLER.get()
 
 
-def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> None:
+def test_a_block_that_was_abandoned_in_a_handler_leaves_no_caller_inside_a_handler() -> None:
     left: list[object] = []
 
     def handler(_: Job) -> None:
@@ -437,7 +443,7 @@ def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> N
         block.__enter__()
         left.append(block)
 
-    async def stands_still() -> None:
+    async def waits_inside() -> None:
         with shared_process.InsideHandler():
             await asyncio.sleep(0)
 
@@ -445,15 +451,15 @@ def test_a_block_that_was_abandoned_in_a_handler_leaves_nobody_inside_one() -> N
         consumer.process([call(1)])
         left.clear()
         assert not shared_process.INSIDE_HANDLER.get()
-    # As a coroutine of a loop that was closed: begun in a handler's context, ended in this one.
-    inside, coroutine = copy_context(), stands_still()
+    # As a coroutine of a closed loop: begun in a handler's context, ended in this context.
+    inside, coroutine = copy_context(), waits_inside()
     inside.run(shared_process.INSIDE_HANDLER.set, True)
     inside.run(coroutine.send, None)
     coroutine.close()
     assert not shared_process.INSIDE_HANDLER.get()
 
 
-def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
+def test_an_event_that_stops_waiting_to_be_alone_blocks_no_other_event() -> None:
     here = SharedProcess()
     assert _entered(entering(here, "A")) is False
     waiting = entering(here, "B", alone=True)
@@ -462,10 +468,10 @@ def test_who_stops_waiting_to_be_alone_keeps_nobody_out() -> None:
     assert _entered(entering(here, "C")) is False
 
 
-def test_a_nested_batch_on_a_loop_does_not_wait_for_one_that_waits_for_its_handler(
+def test_a_nested_batch_on_a_loop_does_not_wait_for_an_event_that_waits_for_its_handler(
     here: SharedProcess,
 ) -> None:
-    """The one that wants to be alone waits for the handler, and the handler for its own batch."""
+    """The event that must run alone waits for the handler, and the handler for its own batch."""
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
 
     def handler(_: Job) -> list[str]:
@@ -478,7 +484,7 @@ def test_a_nested_batch_on_a_loop_does_not_wait_for_one_that_waits_for_its_handl
     consumer.close()
 
 
-def test_a_handler_that_always_exits_the_main_thread_is_given_up_at_last() -> None:
+def test_an_event_whose_handler_always_exits_the_main_thread_becomes_a_dead_letter() -> None:
     def leave(_: Job) -> None:
         raise SystemExit
 

@@ -57,7 +57,7 @@ def test_a_personal_value_becomes_another_of_the_same_shape(value: str, shape: s
 
 
 @pytest.mark.parametrize("value", [123456789, 8059, -45678, 52.52137, 1701234567, 4917612345678])
-def test_a_number_that_may_name_somebody_is_replaced(value: float) -> None:
+def test_a_number_that_may_identify_a_person_is_replaced(value: float) -> None:
     new = changed(value)
     assert new != value
     assert len(str(new)) == len(str(value))
@@ -75,7 +75,7 @@ def test_a_number_that_may_name_somebody_is_replaced(value: float) -> None:
         ("Anna Schmidt", "type"),
     ],
 )
-def test_a_name_that_only_resembles_one_of_a_count_or_a_time_keeps_nothing(
+def test_a_value_is_replaced_if_its_field_name_only_resembles_a_count_or_a_time(
     value: Any, field: str
 ) -> None:
     assert changed(value, field) != value
@@ -107,7 +107,7 @@ def test_a_sentence_in_a_field_of_known_values_is_replaced() -> None:
     assert "Anna" not in changed("Anna Schmidt is away", "status")
 
 
-def test_an_id_is_the_same_wherever_it_stands() -> None:
+def test_an_id_is_replaced_by_the_same_id_everywhere() -> None:
     anonymise = Anonymiser(b"key")
     detail = {
         "topicName": f"v2.users.{UUID}.presence",
@@ -134,7 +134,7 @@ def test_an_id_is_the_same_wherever_it_stands() -> None:
     assert len(digits) == 1
 
 
-def test_no_two_of_all_short_values_become_the_same() -> None:
+def test_no_two_short_values_become_the_same_value() -> None:
     cipher = Cipher(b"key")
     pairs = ["".join(pair) for pair in product("abcdefghijklmnopqrstuvwxyz", repeat=2)]
     assert len({cipher.text(pair) for pair in pairs}) == len(pairs)
@@ -207,7 +207,9 @@ def test_a_map_by_names_of_people_has_other_names_of_the_same_shape(name: str) -
 
 
 @pytest.mark.parametrize("name", ["王伟", "김민준"])
-def test_a_name_of_a_large_script_does_not_keep_the_neighbourhood_of_its_letters(name: str) -> None:
+def test_the_letters_of_a_large_script_are_replaced_by_letters_of_many_code_blocks(
+    name: str,
+) -> None:
     first = {ord(changed(name, key=bytes([one]))[0]) // 128 for one in range(20)}
     assert len(first) > 10
 
@@ -243,7 +245,7 @@ def test_diagnose_and_backtest_count_the_same_on_the_anonymised_capture(
     assert tried(hidden) == tried(plain)
 
 
-def test_what_was_left_alone_and_what_was_replaced_is_known_by_type() -> None:
+def test_unchanged_fields_and_replaced_fields_are_listed_by_event_type() -> None:
     anonymise = Anonymiser(b"key")
     detail = {"direction": "INBOUND", "names": [{"first": "Anna"}], "status": "Anna is away"}
     anonymise(msgspec.json.encode({"detail-type": "call", "id": "7x", "detail": detail}))
@@ -251,7 +253,7 @@ def test_what_was_left_alone_and_what_was_replaced_is_known_by_type() -> None:
     assert anonymise.replaced("call") == ["id", "detail.names[].first", "detail.status"]
 
 
-def test_what_is_left_beside_an_id_is_listed_too() -> None:
+def test_a_field_in_which_only_an_id_was_replaced_is_listed_as_left_and_as_replaced() -> None:
     anonymise = Anonymiser(b"key")
     event = {"id": "7x", "detail-type": "t", "detail": {"topicName": f"v2.{UUID}.anna-schmidt"}}
     told = {"eventonce": 1, "channel": "arn:aws:sqs:eu:123456789012:anna", "event": event}
@@ -262,7 +264,7 @@ def test_what_is_left_beside_an_id_is_listed_too() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_rule_takes_the_anonymised_event_in_the_same_order(row: Row) -> None:
+def test_the_same_rule_matches_the_anonymised_event_with_the_same_order_and_time(row: Row) -> None:
     line = line_of(Arrived(row.read(), "sqs:calls", "m1", 1, 1))
     rules = Ruleset(presets.resolve(row.preset), name="study")
     found = []

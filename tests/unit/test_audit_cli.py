@@ -1,4 +1,4 @@
-"""`eventonce audit`: each action of a person once, from its two lines to words."""
+"""`eventonce audit`: each action of a person is printed once, from its two lines in the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def begin(id_: str, ended: str = BEGUN, **counts: int) -> None:
     )
 
 
-def test_an_action_is_told_once_with_its_end(run: Run) -> None:
+def test_an_action_is_printed_once_with_its_end(run: Run) -> None:
     run("letters", "export", "--reason", "no customer", "-o", "out.jsonl")
     (line,) = audit_of(FILE)
     told = run("audit")
@@ -58,7 +58,7 @@ def test_an_action_is_told_once_with_its_end(run: Run) -> None:
     }
 
 
-def test_an_action_without_an_end_is_told_as_under_way_or_killed(run: Run) -> None:
+def test_an_action_without_an_end_is_printed_as_under_way_or_killed(run: Run) -> None:
     begin("aaaa")
     begin("bbbb")
     begin("bbbb", "stopped", done=3)
@@ -68,7 +68,7 @@ def test_an_action_without_an_end_is_told_as_under_way_or_killed(run: Run) -> No
     assert [one["ended"] for one in run("audit", "--json").documents] == [None, "stopped"]
 
 
-def test_an_action_whose_begin_is_in_another_file_says_so(run: Run) -> None:
+def test_an_action_whose_begin_is_in_another_file_is_printed_with_a_note(run: Run) -> None:
     begin("aaaa", "the store is away")
     end = run("audit").out.splitlines()[-1]
     assert end.startswith("  nothing; the store is away, 2")
@@ -96,7 +96,7 @@ def test_actions_are_selected_by_id_and_by_the_time_of_their_begin(run: Run) -> 
     assert run("audit", "").code == 2
 
 
-def test_a_line_that_was_cut_off_hides_no_other(run: Run) -> None:
+def test_broken_lines_are_counted_and_the_action_around_them_is_printed(run: Run) -> None:
     begin("aaaa")
     with FILE.open("a") as file:
         file.write('{"time":"2026-11-16T08\n\n"no line"\n')
@@ -107,7 +107,7 @@ def test_a_line_that_was_cut_off_hides_no_other(run: Run) -> None:
     assert "3 lines of audit.jsonl not read, cut off or broken" in told.err
 
 
-def test_a_text_of_the_file_is_one_line_that_no_terminal_obeys(run: Run) -> None:
+def test_control_characters_of_a_field_are_not_printed_to_the_terminal(run: Run) -> None:
     begin("aaaa")
     FILE.write_text(FILE.read_text().replace("anna", "an\\nna\\u001b[31m"))
     told = run("audit").out
@@ -115,7 +115,7 @@ def test_a_text_of_the_file_is_one_line_that_no_terminal_obeys(run: Run) -> None
     assert "\x1b" not in told
 
 
-def test_without_an_audit_the_command_says_how_to_have_one(run: Run) -> None:
+def test_a_missing_audit_file_and_a_missing_audit_setting_are_explained(run: Run) -> None:
     early = run("audit")
     assert (early.code, "audit.jsonl does not exist yet: no action began" in early.err) == (1, True)
     assert not FILE.exists(), "a look makes no file"

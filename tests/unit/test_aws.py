@@ -1,4 +1,4 @@
-"""The Lambda entry point: whatever AWS invokes it with."""
+"""The Lambda entry point: its answer to each kind of invocation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_list_of_events_is_taken_as_one_invocation(crm: Crm) -> None:
     assert (body["processed"], body["duplicates"]) == (2, 1)
 
 
-def test_what_must_come_again_is_raised_and_a_copy_never_is(crm: Crm) -> None:
+def test_an_event_to_be_retried_raises_and_a_copy_does_not(crm: Crm) -> None:
     crm.failing = {"a"}
     with pytest.raises(NotSettled, match="1 of 2 events not settled, the first is failed"):
         crm.handler([event("a"), event("b")], None)
@@ -51,7 +51,7 @@ def test_what_must_come_again_is_raised_and_a_copy_never_is(crm: Crm) -> None:
     assert crm.ran == ["b", "a"]
 
 
-def test_a_queue_is_told_exactly_what_may_not_be_forgotten(crm: Crm) -> None:
+def test_a_queue_gets_exactly_the_messages_that_must_be_delivered_again(crm: Crm) -> None:
     crm.failing = {"b"}
     answer = crm.handler(
         {"Records": [record("a"), record("b"), record("c"), record("x", body="{")]}, None
@@ -61,7 +61,7 @@ def test_a_queue_is_told_exactly_what_may_not_be_forgotten(crm: Crm) -> None:
     assert len(list(crm.consumer.letters())) == 1
 
 
-def test_of_a_fifo_group_nothing_behind_a_failure_is_tried(crm: Crm) -> None:
+def test_no_event_of_a_fifo_group_is_tried_after_a_failed_event_of_the_group(crm: Crm) -> None:
     crm.failing = {"a2"}
     records = [
         record("a1", group="a"),
@@ -74,7 +74,7 @@ def test_of_a_fifo_group_nothing_behind_a_failure_is_tried(crm: Crm) -> None:
     assert sorted(crm.ran) == ["a1", "b1", "b2"]
 
 
-def test_groups_of_a_standard_queue_hold_nothing_back(crm: Crm) -> None:
+def test_a_failed_event_of_a_standard_queue_does_not_hold_back_its_message_group(crm: Crm) -> None:
     crm.failing = {"a1"}
     records = [record(call, group="a", arn=FIFO.removesuffix(".fifo")) for call in ("a1", "a2")]
     assert failures(crm.handler({"Records": records}, None)) == ["message-a1"]
@@ -82,7 +82,7 @@ def test_groups_of_a_standard_queue_hold_nothing_back(crm: Crm) -> None:
 
 
 @pytest.mark.parametrize("odd", [{}, {"attributes": None}, {"attributes": []}])
-def test_a_record_that_says_nothing_of_a_group_waits_for_nobody(
+def test_a_record_without_a_group_does_not_wait_for_other_records(
     crm: Crm, odd: dict[str, Any]
 ) -> None:
     crm.failing = {"a"}
@@ -94,7 +94,7 @@ def test_a_record_that_says_nothing_of_a_group_waits_for_nobody(
     assert crm.ran == ["b"]
 
 
-def test_a_busy_record_must_come_again_and_a_copy_of_a_settled_one_must_not(
+def test_a_busy_record_is_returned_to_the_queue_and_a_copy_of_a_settled_record_is_not(
     crm: Crm,
 ) -> None:
     with crm.consumer.once(event("a")):
@@ -116,7 +116,7 @@ def test_without_partial_responses_a_batch_that_is_not_settled_raises() -> None:
     assert crm.ran == ["a", "c", "b"]
 
 
-def test_sns_directly_and_inside_sqs(crm: Crm) -> None:
+def test_an_event_arrives_through_sns_directly_and_inside_sqs(crm: Crm) -> None:
     note = {"Type": "Notification", "MessageId": "n", "Message": json.dumps(event("a"))}
     assert failures(crm.handler({"Records": [record("a", body=json.dumps(note))]}, None)) == []
     direct = {
@@ -126,7 +126,7 @@ def test_sns_directly_and_inside_sqs(crm: Crm) -> None:
     assert crm.ran == ["a", "b"]
 
 
-def test_of_several_notices_only_the_bad_one_becomes_a_letter(crm: Crm) -> None:
+def test_only_the_invalid_notification_of_an_invocation_becomes_a_dead_letter(crm: Crm) -> None:
     notices = [
         {"EventSource": "aws:sns", "Sns": {"Type": "Notification", "Message": message}}
         for message in (json.dumps(event("a")), "{", json.dumps(event("b")))
@@ -137,7 +137,7 @@ def test_of_several_notices_only_the_bad_one_becomes_a_letter(crm: Crm) -> None:
     assert json.loads(letter.event) == notices[1]
 
 
-def test_of_a_list_only_the_bad_element_becomes_a_letter(crm: Crm) -> None:
+def test_only_the_invalid_element_of_a_list_becomes_a_dead_letter(crm: Crm) -> None:
     body = json.loads(crm.handler([event("a"), 7, event("b")], None)["body"])
     assert (body["processed"], body["errors"]) == (2, 1)
     (letter,) = crm.consumer.letters()
@@ -145,7 +145,9 @@ def test_of_a_list_only_the_bad_element_becomes_a_letter(crm: Crm) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", 7, {}, [[]]])
-def test_what_is_no_event_at_all_is_kept_and_not_retried(crm: Crm, nothing: object) -> None:
+def test_a_payload_that_is_no_event_becomes_a_dead_letter_and_is_not_retried(
+    crm: Crm, nothing: object
+) -> None:
     body = json.loads(crm.handler(nothing, None)["body"])
     assert (body["processed"], body["errors"]) == (0, 1)
     assert len(list(crm.consumer.letters())) == 1
@@ -156,7 +158,7 @@ def test_an_empty_list_or_batch_is_a_success(crm: Crm) -> None:
     assert failures(crm.handler({"Records": []}, None)) == []
 
 
-def test_pipes_deliver_a_list_of_records_and_are_told_which_to_send_again(
+def test_pipes_deliver_a_list_of_records_and_get_the_ids_of_the_failed_records(
     crm: Crm,
 ) -> None:
     crm.failing = {"b"}
@@ -171,7 +173,7 @@ def test_pipes_with_an_input_transformer_deliver_a_list_of_events(crm: Crm) -> N
     assert crm.ran == ["a"]
 
 
-def test_what_must_come_again_is_in_the_log_with_its_traceback(
+def test_a_failed_event_is_logged_with_its_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(_: Job) -> None:
@@ -194,11 +196,11 @@ OBSERVERS: dict[str, Callable[[], list[Any]]] = {
 
 
 @pytest.mark.parametrize("observers", OBSERVERS)
-def test_what_is_given_up_is_in_the_log_whoever_observes(
+def test_an_event_that_is_given_up_is_logged_once_with_any_observer(
     caplog: pytest.LogCaptureFixture, observers: str
 ) -> None:
-    """An alarm hangs on it: nothing else says so where letters are kept in the table. One line for
-    each, or it would count them twice."""
+    """An alarm counts these lines: nothing else reports dead letters that are kept in the table.
+    One line for each event, or the alarm would count the event twice."""
 
     def fail(job: Job) -> None:
         raise Reject("no such call") if job.event.id == "a" else LookupError("not yet")
@@ -226,7 +228,7 @@ def test_other_content_under_a_settled_key_is_in_the_log(caplog: pytest.LogCaptu
     assert line.startswith(f"{GIVEN_UP}: conflict type=call id=a rule=call key=")
 
 
-def test_an_ordinary_day_leaves_nothing_in_the_log(
+def test_successful_events_and_copies_are_not_logged(
     crm: Crm, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -235,7 +237,7 @@ def test_an_ordinary_day_leaves_nothing_in_the_log(
 
 
 @pytest.mark.parametrize("way", ["a queue", "a list", "HTTP"])
-def test_an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_are(
+def test_an_invocation_is_logged_as_one_line_with_statuses_and_causes_of_copies(
     crm: Crm, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     caplog.set_level("INFO", "eventonce")
@@ -261,7 +263,7 @@ def test_an_invocation_is_a_line_with_what_became_of_its_events_and_why_copies_a
     assert sum(line.__dict__["copies"].values()) == 2
 
 
-def test_an_alarm_counts_an_event_that_was_given_up_once_and_none_of_its_copies(
+def test_an_event_that_is_given_up_is_logged_as_one_warning_and_its_copies_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def rejects(_: Job) -> None:
@@ -280,7 +282,7 @@ def test_an_alarm_counts_an_event_that_was_given_up_once_and_none_of_its_copies(
     assert caplog.messages[-1] == "1 events: dead=1 (copies: 1 was given up before)"
 
 
-def test_what_there_was_no_time_for_is_counted_too(
+def test_events_for_which_no_time_was_left_are_counted_too(
     crm: Crm, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Context:
@@ -299,7 +301,7 @@ TOPIC = [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(event("a"))}}]
 @pytest.mark.parametrize(
     ("options", "attempts"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 9}, 5)]
 )
-def test_what_lambda_itself_brings_is_a_letter_before_lambda_drops_it(
+def test_an_event_that_lambda_retries_itself_becomes_a_dead_letter_before_lambda_drops_it(
     given: Any, options: dict[str, int], attempts: int
 ) -> None:
     crm = Crm(**options)
@@ -313,7 +315,7 @@ def test_what_lambda_itself_brings_is_a_letter_before_lambda_drops_it(
     assert (letter.status, letter.attempt) == ("dead", attempts)
 
 
-def test_a_pipe_that_reads_no_answer_leaves_a_letter_before_lambda_drops_its_records() -> None:
+def test_a_record_of_a_pipe_without_partial_responses_becomes_a_dead_letter_at_attempt_3() -> None:
     crm = Crm(partial=False)
     crm.failing = {"a"}
     for _ in range(2):
@@ -324,7 +326,7 @@ def test_a_pipe_that_reads_no_answer_leaves_a_letter_before_lambda_drops_its_rec
     assert letter.attempt == 3
 
 
-def test_what_lambda_will_drop_is_a_letter_though_an_attempt_was_not_its_own() -> None:
+def test_the_last_delivery_by_lambda_makes_a_dead_letter_though_an_attempt_did_not_count() -> None:
     """The first invocation ended with its process, which does not count towards the rule's
     attempts; the third is the last all the same."""
     crm = Crm()
@@ -351,7 +353,7 @@ REQUEST = {"requestContext": {}, "body": json.dumps(event("a"))}
     ],
     ids=["queue", "whole batch", "pipe", "request"],
 )
-def test_what_a_queue_or_a_sender_brings_is_tried_as_often_as_its_rule_says(
+def test_an_event_of_a_queue_or_a_sender_is_tried_as_often_as_its_rule_says(
     given: Any, options: dict[str, bool]
 ) -> None:
     crm = Crm(**options)
@@ -393,11 +395,11 @@ def loaded(modules: Sequence[str]) -> list[str]:
     return eval(result.stdout)  # type: ignore[no-any-return]
 
 
-def test_importing_it_loads_no_driver_no_loop_and_no_command_line() -> None:
+def test_importing_the_lambda_module_loads_no_driver_no_loop_and_no_command_line() -> None:
     assert loaded(["boto3", "botocore", "asyncio", "click", "redis", "psycopg", "sqlite3"]) == []
 
 
-def test_importing_it_loads_nothing_that_a_cold_start_need_not_pay_for() -> None:
+def test_importing_the_lambda_module_loads_no_slow_module_of_the_standard_library() -> None:
     slow = ["logging", "json", "tomllib", "hashlib", "importlib.resources", "pathlib", "random"]
     assert loaded(slow) == []
 
@@ -420,7 +422,7 @@ print([module for module in ("boto3", "asyncio") if module in sys.modules])
         ("async def handle(job): pass", ["asyncio"]),
     ],
 )
-def test_running_it_loads_no_boto3_and_a_loop_only_for_async_handlers(
+def test_an_invocation_loads_no_boto3_and_loads_asyncio_only_for_an_async_handler(
     handler: str, expected: list[str]
 ) -> None:
     code = RUNNING.format(handler=handler, event={"Records": [record("a")]})
@@ -430,12 +432,14 @@ def test_running_it_loads_no_boto3_and_a_loop_only_for_async_handlers(
     assert eval(result.stdout) == expected
 
 
-def test_an_event_is_tried_once_at_least() -> None:
+def test_an_attempts_argument_below_1_is_refused() -> None:
     with pytest.raises(ConfigError, match="attempts must be at least 1, not 0"):
         lambda_handler(Consumer("memory:", handler=print), attempts=0)
 
 
-def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_newline_in_an_event_type_starts_no_new_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(_: Job) -> None:
         raise ValueError("no")
 
@@ -445,7 +449,7 @@ def test_what_a_sender_chose_is_no_line_of_the_log(caplog: pytest.LogCaptureFixt
     assert [record.getMessage().count("\n") for record in caplog.records] == [0]
 
 
-def test_a_function_writes_its_history_before_it_is_stopped(
+def test_a_function_writes_its_history_before_the_invocation_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "FLUSH_WAIT", PATIENCE)

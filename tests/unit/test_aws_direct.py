@@ -1,4 +1,4 @@
-"""Requests to AWS without its driver: when they are made so, and what becomes of a bad answer."""
+"""Requests to AWS without botocore: when they are possible, and how a bad answer is handled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.aws_service import FUNCTION, KEYS, REGION, Answer, Service, say,
 pytestmark = pytest.mark.usefixtures("environment")
 
 
-def test_a_function_says_everything() -> None:
+def test_the_environment_of_a_function_is_enough_for_a_direct_request() -> None:
     expected = Endpoint("dynamodb", REGION, f"https://dynamodb.{REGION}.amazonaws.com")
     assert direct.endpoint_of("dynamodb", Access()) == expected
 
@@ -60,7 +60,7 @@ def test_any_other_variable_is_left_to_botocore(said: str, environment: Any) -> 
 
 
 @pytest.mark.parametrize("missing", [*KEYS, "AWS_REGION"])
-def test_whatever_is_missing_is_botocores_to_find(missing: str, environment: Any) -> None:
+def test_a_missing_credential_or_region_is_left_to_botocore(missing: str, environment: Any) -> None:
     said = {**KEYS, "AWS_REGION": REGION}
     environment(**said)
     assert direct.endpoint_of("dynamodb", Access()) is not None
@@ -70,7 +70,7 @@ def test_whatever_is_missing_is_botocores_to_find(missing: str, environment: Any
 
 
 @pytest.mark.parametrize("name", ["config", "credentials"])
-def test_a_file_of_settings_is_botocores_to_read(name: str, tmp_path: Path) -> None:
+def test_a_settings_file_of_aws_is_left_to_botocore(name: str, tmp_path: Path) -> None:
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / name).write_text("[default]\n")
     assert direct.endpoint_of("dynamodb", Access()) is None
@@ -86,12 +86,14 @@ def test_a_file_of_settings_is_botocores_to_read(name: str, tmp_path: Path) -> N
         Access(endpoint="http://127.0.0.1:8000/path"),
     ],
 )
-def test_what_the_uri_says_may_be_for_botocore_too(access: Access) -> None:
+def test_a_profile_an_unusual_region_or_an_endpoint_with_a_path_is_left_to_botocore(
+    access: Access,
+) -> None:
     assert direct.endpoint_of("dynamodb", access) is None
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_a_system_with_settings_of_proxies_is_botocores(
+def test_a_system_with_its_own_proxy_settings_is_left_to_botocore(
     system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
@@ -99,7 +101,7 @@ def test_a_system_with_settings_of_proxies_is_botocores(
 
 
 @pytest.mark.parametrize("service", ["dynamodb", "sqs"])
-def test_endpoints_are_botocores(service: str) -> None:
+def test_an_endpoint_equals_the_endpoint_of_botocore(service: str) -> None:
     session = botocore.session.Session()
     regions = [
         region
@@ -115,7 +117,7 @@ def test_endpoints_are_botocores(service: str) -> None:
             client.close()
 
 
-def test_whatever_botocore_retries_is_busy() -> None:
+def test_an_error_that_botocore_retries_is_of_the_kind_busy() -> None:
     codes = {
         *standard.TransientRetryableChecker._TRANSIENT_ERROR_CODES,
         *standard.ThrottledRetryableChecker._THROTTLED_ERROR_CODES,
@@ -187,7 +189,7 @@ BAD: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_may_pass_is_sent_again(bad: str, service: Service) -> None:
+def test_a_request_is_sent_again_after_a_transient_error(bad: str, service: Service) -> None:
     client = service.client()
     service.answers += [BAD[bad], BAD[bad]]
     assert client.post("t", b"{}").body == b"{}"
@@ -196,7 +198,9 @@ def test_what_may_pass_is_sent_again(bad: str, service: Service) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_does_not_pass_is_told_as_unavailable(bad: str, service: Service) -> None:
+def test_a_transient_error_that_persists_is_reported_as_unavailable(
+    bad: str, service: Service
+) -> None:
     client = service.client()
     service.answers += [BAD[bad]] * 3
     with pytest.raises((OSError, HTTPException, ServiceError)) as told:
@@ -216,7 +220,9 @@ def test_what_does_not_pass_is_told_as_unavailable(bad: str, service: Service) -
         (b"\xff", "400"),
     ],
 )
-def test_a_refusal_is_told_at_once(body: bytes, code: str, service: Service) -> None:
+def test_a_refusal_is_raised_at_once_without_a_retry(
+    body: bytes, code: str, service: Service
+) -> None:
     client = service.client()
     service.answers.append(say(400, body))
     with pytest.raises(ServiceError) as told:
@@ -234,7 +240,7 @@ def test_a_redirection_is_not_followed(service: Service) -> None:
     client.close()
 
 
-def test_a_slow_answer_is_given_up(service: Service) -> None:
+def test_a_slow_answer_raises_a_timeout(service: Service) -> None:
     client = service.client(attempts=1, read_timeout=0.05)
     ended = threading.Event()
 
@@ -265,7 +271,7 @@ def test_a_connection_that_the_service_closed_is_not_used_again(service: Service
 
 
 class Taken(list[Any]):
-    """Connections, of which another thread takes the last before this one does."""
+    """Idle connections, of which another thread takes the last before this thread does."""
 
     def pop(self, *_: Any) -> Any:
         self.clear()
@@ -279,7 +285,7 @@ def test_a_client_is_closed_while_another_thread_takes_a_connection(service: Ser
     assert client._idle == []
 
 
-def test_a_service_that_fails_for_long_is_asked_once_by_each_caller(service: Service) -> None:
+def test_after_many_failures_a_caller_sends_one_request_without_a_retry(service: Service) -> None:
     client = service.client(attempts=2)
     retries = direct.RETRY_TOKENS // direct.RETRY_COST
     service.answers += [throttle] * (2 * retries + 1)

@@ -90,7 +90,9 @@ def test_a_request_of_any_form_gets_a_response(
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_headers_are_answered_as_they_were_asked(crm: Crm, form: Mapping[str, Any]) -> None:
+def test_response_headers_have_the_form_of_the_request_headers(
+    crm: Crm, form: Mapping[str, Any]
+) -> None:
     answer = crm.handler(sent(form, json.dumps(event("a"))), None)
     if "multiValueHeaders" in form:
         assert answer["multiValueHeaders"]["content-type"] == ["application/json"]
@@ -100,14 +102,14 @@ def test_headers_are_answered_as_they_were_asked(crm: Crm, form: Mapping[str, An
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_the_event_knows_the_headers_it_came_with(crm: Crm, form: Mapping[str, Any]) -> None:
+def test_an_event_has_the_headers_of_its_request(crm: Crm, form: Mapping[str, Any]) -> None:
     seen: list[Mapping[str, str]] = []
     crm.consumer.runtime.wrap(lambda _: lambda job: seen.append(job.event.headers))
     crm.handler(sent(form, json.dumps(event("a"))), None)
     assert seen[0]["webhook-id"] == "w"
 
 
-def test_what_must_come_again_says_when(crm: Crm) -> None:
+def test_a_failed_event_is_answered_with_503_and_the_time_of_the_retry(crm: Crm) -> None:
     crm.failing = {"a"}
     answer = crm.handler(sent(GATEWAY, json.dumps([event("a"), event("b")])), None)
     assert answer["statusCode"] == 503
@@ -115,14 +117,14 @@ def test_what_must_come_again_says_when(crm: Crm) -> None:
     assert statuses(answer) == ["failed", "done"]
 
 
-def test_a_busy_event_is_429_with_the_end_of_the_lease(crm: Crm) -> None:
+def test_a_busy_event_is_answered_with_429_and_the_time_of_the_retry(crm: Crm) -> None:
     with crm.consumer.once(event("a")):
         answer = crm.handler(sent(GATEWAY, json.dumps(event("a"))), None)
     assert answer["statusCode"] == 429
     assert int(answer["headers"]["retry-after"]) >= 1
 
 
-def test_a_body_that_is_no_event_is_400_and_kept(crm: Crm) -> None:
+def test_a_body_that_is_no_event_is_answered_with_400_and_becomes_a_dead_letter(crm: Crm) -> None:
     answer = crm.handler(sent(GATEWAY, "{"), None)
     assert answer["statusCode"] == 400
     assert "not JSON" in json.loads(answer["body"])["events"][0]["reason"]
@@ -130,7 +132,7 @@ def test_a_body_that_is_no_event_is_400_and_kept(crm: Crm) -> None:
     assert json.loads(letter.event)["event"] == "{"
 
 
-def test_an_event_larger_than_the_consumer_takes_is_400_and_kept() -> None:
+def test_an_event_larger_than_max_bytes_is_invalid_and_becomes_a_dead_letter() -> None:
     consumer = Consumer("memory:", handler=lambda _: None, max_bytes=1000)
     large = json.dumps(event("a") | {"detail": {"call": "a", "text": "x" * 1000}})
     answer = lambda_handler(consumer)(sent(GATEWAY, f"[{json.dumps(event('b'))}, {large}]"), None)
@@ -139,7 +141,7 @@ def test_an_event_larger_than_the_consumer_takes_is_400_and_kept() -> None:
     assert json.loads(letter.event)["event"] == large
 
 
-def test_of_a_list_only_the_bad_element_becomes_a_letter(crm: Crm) -> None:
+def test_only_the_invalid_element_of_a_list_becomes_a_dead_letter(crm: Crm) -> None:
     body = f"[{json.dumps(event('a'))}, 7, {json.dumps(event('b'))}]"
     answer = crm.handler(sent(GATEWAY, body), None)
     assert answer["statusCode"] == 200
@@ -161,20 +163,20 @@ def test_any_method_but_post_is_405(crm: Crm) -> None:
     assert crm.ran == []
 
 
-def test_a_load_balancer_that_asks_for_health_is_told_so(crm: Crm) -> None:
+def test_a_health_check_of_a_load_balancer_is_answered_with_200(crm: Crm) -> None:
     request = BALANCER | {"httpMethod": "GET", "headers": {"user-agent": "ELB-HealthChecker/2.0"}}
     assert crm.handler(sent(request, ""), None)["statusCode"] == 200
     assert list(crm.consumer.letters()) == []
 
 
-def test_what_is_said_to_be_base64_and_is_not_is_400_and_kept(crm: Crm) -> None:
+def test_a_body_of_invalid_base64_is_answered_with_400_and_becomes_a_dead_letter(crm: Crm) -> None:
     answer = crm.handler({**GATEWAY, "body": "not base64!", "isBase64Encoded": True}, None)
     assert answer["statusCode"] == 400
     (letter,) = crm.consumer.letters()
     assert json.loads(letter.event)["event"] == "not base64!"
 
 
-def test_who_is_not_admitted_sends_nothing() -> None:
+def test_the_events_of_a_sender_that_is_not_admitted_do_not_run() -> None:
     def admits(headers: Mapping[str, str], _: bytes) -> bool:
         return hmac.compare_digest(headers.get("x-api-key", ""), "right")
 
@@ -186,7 +188,7 @@ def test_who_is_not_admitted_sends_nothing() -> None:
     assert crm.ran == ["a"]
 
 
-def test_a_secret_that_opened_the_door_stands_in_no_letter() -> None:
+def test_the_secret_of_an_accepted_request_is_not_in_a_dead_letter() -> None:
     crm = Crm(admits=lambda headers, _: headers.get("x-api-key") == "secret-key")
     request = GATEWAY | {"headers": {"x-api-key": "secret-key", "webhook-id": "kept"}}
     body = json.dumps(event("a") | {"detail": {}})

@@ -1,4 +1,4 @@
-"""The time of a Lambda: how many events it claims, and how long its leases last."""
+"""The remaining time of an invocation: how many events are claimed, and how long leases last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATE = Rule(name="state", match="call", subject=["detail.call"], order="detail.
 
 
 class Context:
-    """Lambda's context, with the milliseconds it will say are left, one after the other."""
+    """Lambda's context, which returns these remaining milliseconds, one after the other."""
 
     def __init__(self, *left: int) -> None:
         self._left = list(left)
@@ -34,8 +34,8 @@ class Context:
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
 
 
-class Noting(MemoryStore):
-    """Notes what is asked of it."""
+class RecordingStore(MemoryStore):
+    """A store that records the claims and the extensions of leases."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,8 +62,8 @@ class Noting(MemoryStore):
 
 
 @pytest.fixture
-def store() -> Noting:
-    return Noting()
+def store() -> RecordingStore:
+    return RecordingStore()
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def crm() -> Crm:
 
 
 def invoke(
-    store: Noting, payload: Any, context: Context, *, rule: Rule = RULE, handler: Any = None
+    store: RecordingStore, payload: Any, context: Context, *, rule: Rule = RULE, handler: Any = None
 ) -> Any:
     consumer = Consumer(store, rules=rule, handler=handler or (lambda _: None))
     return lambda_handler(consumer)(payload, context)
 
 
-def test_it_stops_taking_records_in_time_to_settle_what_it_has(crm: Crm) -> None:
+def test_an_invocation_stops_taking_records_in_time_to_settle_the_records_it_took(crm: Crm) -> None:
     records = [record(call) for call in "abcd"]
     answer = crm.handler({"Records": records}, Context(60_000, 60_000, 60_000, 500))
     assert failures(answer) == [f"message-{call}" for call in "bcd"]
@@ -86,7 +86,7 @@ def test_it_stops_taking_records_in_time_to_settle_what_it_has(crm: Crm) -> None
     assert crm.consumer.admin.stats().records == 1
 
 
-def test_a_list_for_which_there_is_no_time_is_tried_as_far_as_there_is(crm: Crm) -> None:
+def test_the_events_of_a_list_are_tried_as_far_as_the_time_allows(crm: Crm) -> None:
     calls = [event(call) for call in "abc"]
     with pytest.raises(NotSettled, match=r"2 of 3 events not settled.*no time was left"):
         crm.handler(calls, Context(60_000, 60_000, 60_000, 500))
@@ -95,7 +95,7 @@ def test_a_list_for_which_there_is_no_time_is_tried_as_far_as_there_is(crm: Crm)
     assert crm.ran == ["a", "b", "c"]
 
 
-def test_a_request_for_which_there_is_no_time_is_sent_again(crm: Crm) -> None:
+def test_a_request_with_an_event_for_which_no_time_was_left_is_answered_with_503(crm: Crm) -> None:
     request = {"requestContext": {}, "body": json.dumps([event("a"), event("b")])}
     answer = crm.handler(request, Context(60_000, 60_000, 60_000, 500))
     assert answer["statusCode"] == 503
@@ -105,16 +105,16 @@ def test_a_request_for_which_there_is_no_time_is_sent_again(crm: Crm) -> None:
 
 @pytest.fixture
 def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets seconds pass; none pass otherwise, however slow this machine is."""
+    """Advances the monotonic clock by some seconds; the clock does not move otherwise."""
     passed = [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: sum(passed))
     return passed.append
 
 
-def test_what_has_not_begun_when_the_time_is_up_is_handed_back(
-    store: Noting, skip: Callable[[float], None]
+def test_events_that_have_not_begun_when_the_time_is_up_are_returned_to_the_queue(
+    store: RecordingStore, skip: Callable[[float], None]
 ) -> None:
-    """A warm environment claims a batch by recent times that do not hold for this one."""
+    """A warm environment claims a batch by recent times that are too short for this batch."""
     ran: list[str] = []
 
     def handle(job: Job) -> None:
@@ -130,14 +130,14 @@ def test_what_has_not_begun_when_the_time_is_up_is_handed_back(
     assert ran == ["a", "b"]
     assert [len(claims) for claims in store.claims] == [1, 3]
     assert list(consumer.letters()) == []
-    # By now it knows better.
+    # The recent times now include the slow handler.
     handler({"Records": [record("e"), record("f")]}, Context(60_000))
     assert [len(claims) for claims in store.claims] == [1, 3, 1]
 
 
 @pytest.mark.usefixtures("skip")
 @pytest.mark.parametrize("left", [0, 1, 300, 900, 3_000])
-def test_however_short_the_time_an_invocation_tries_something(crm: Crm, left: int) -> None:
+def test_an_invocation_tries_at_least_one_event_however_short_its_time(crm: Crm, left: int) -> None:
     answer = crm.handler({"Records": [record("a"), record("b")]}, Context(left))
     assert "message-a" not in failures(answer)
 
@@ -148,8 +148,8 @@ def test_a_short_invocation_keeps_back_only_a_part_of_its_time(crm: Crm) -> None
     assert clock.room(crm.consumer)
 
 
-def test_a_handler_too_slow_for_its_function_is_tried_all_the_same(
-    store: Noting, skip: Callable[[float], None]
+def test_an_event_is_tried_although_its_handler_is_too_slow_for_the_remaining_time(
+    store: RecordingStore, skip: Callable[[float], None]
 ) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: skip(0.2))
     handler = lambda_handler(consumer)
@@ -158,8 +158,8 @@ def test_a_handler_too_slow_for_its_function_is_tried_all_the_same(
     assert failures(answer) == ["message-c"]
 
 
-def test_a_warm_environment_knows_its_pace_and_claims_a_batch_at_once(
-    store: Noting, skip: Callable[[float], None]
+def test_a_warm_environment_claims_a_batch_at_once_by_its_recent_times(
+    store: RecordingStore, skip: Callable[[float], None]
 ) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: skip(0.001))
     handler = lambda_handler(consumer)
@@ -169,7 +169,9 @@ def test_a_warm_environment_knows_its_pace_and_claims_a_batch_at_once(
 
 
 @pytest.mark.usefixtures("skip")
-def test_copies_say_nothing_of_the_pace_but_are_not_asked_about_one_by_one(store: Noting) -> None:
+def test_copies_do_not_count_as_recent_times_but_are_claimed_in_growing_batches(
+    store: RecordingStore,
+) -> None:
     records = [record(str(number)) for number in range(15)]
     invoke(store, {"Records": records}, Context(60_000))
     store.claims.clear()
@@ -177,11 +179,11 @@ def test_copies_say_nothing_of_the_pace_but_are_not_asked_about_one_by_one(store
     assert [len(claims) for claims in store.claims] == [1, 2, 4, 8]
 
 
-def test_handlers_side_by_side_are_not_taken_for_quick_ones(
-    store: Noting, skip: Callable[[float], None]
+def test_slow_handlers_that_ran_side_by_side_are_not_measured_as_quick_handlers(
+    store: RecordingStore, skip: Callable[[float], None]
 ) -> None:
     async def handle(_: Job) -> None:
-        # Side by side all of them together take no longer than one does.
+        # All handlers side by side take no longer than one handler.
         skip(0.2 / len(store.claims[-1]))
 
     consumer = Consumer(store, rules=RULE, handler=handle)
@@ -193,29 +195,31 @@ def test_handlers_side_by_side_are_not_taken_for_quick_ones(
     assert failures(answer) == ["message-j"]
 
 
-def test_a_fact_is_leased_for_the_time_that_is_left(store: Noting) -> None:
+def test_a_fact_is_leased_for_the_time_that_is_left(store: RecordingStore) -> None:
     invoke(store, event("a"), Context(50_000))
     (claim,) = store.claims[0]
     assert 20_000 < claim.lease <= 50_000
 
 
-def test_a_lease_that_is_shorter_than_the_time_left_is_the_rules_own(store: Noting) -> None:
+def test_a_lease_of_a_rule_that_is_shorter_than_the_time_left_is_not_changed(
+    store: RecordingStore,
+) -> None:
     invoke(store, event("a"), Context(600_000))
     (claim,) = store.claims[0]
     assert claim.lease == 60_000
 
 
 @pytest.mark.parametrize("context", [None, {}, MagicMock(), object()])
-def test_a_context_that_says_nothing_of_the_time_sets_no_deadline(
-    store: Noting, context: Any
+def test_a_context_without_the_remaining_time_sets_no_deadline(
+    store: RecordingStore, context: Any
 ) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     lambda_handler(consumer)({"Records": [record("a"), record("b")]}, context)
     assert [claim.lease for claims in store.claims for claim in claims] == [60_000, 60_000]
 
 
-def test_a_state_keeps_its_rules_lease_for_older_versions_wait_for_some_of_them(
-    store: Noting,
+def test_a_state_keeps_the_lease_of_its_rule_because_older_versions_wait_for_the_lease(
+    store: RecordingStore,
 ) -> None:
     version = event("a") | {"detail": {"call": "a", "version": 1}}
     invoke(store, version, Context(20_000), rule=STATE)
@@ -223,21 +227,21 @@ def test_a_state_keeps_its_rules_lease_for_older_versions_wait_for_some_of_them(
     assert claim.lease == 60_000
 
 
-def test_a_lease_until_the_end_is_not_renewed(store: Noting) -> None:
+def test_a_lease_until_the_end_of_the_invocation_is_not_renewed(store: RecordingStore) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     lambda_handler(consumer)(event("a"), Context(30_000))
     assert consumer.runtime.gate._timer is None
 
 
-def test_a_lease_as_long_as_the_time_left_is_not_renewed(store: Noting) -> None:
+def test_a_lease_as_long_as_the_time_left_is_not_renewed(store: RecordingStore) -> None:
     consumer = Consumer(store, rules=RULE, handler=lambda _: None)
     consumer.process([event("a")], deadline=60.0)
     assert consumer.runtime.gate._timer is None
 
 
 @pytest.mark.parametrize("left", [0.0, -1.0])
-def test_an_event_that_comes_after_the_end_has_the_shortest_lease(
-    store: Noting, left: float
+def test_an_event_claimed_after_the_deadline_has_the_shortest_lease(
+    store: RecordingStore, left: float
 ) -> None:
     Consumer(store, rules=RULE, handler=lambda _: None).process([event("a")], deadline=left)
     assert [claim.lease for claim in store.claims[0]] == [1]
@@ -251,8 +255,8 @@ SHORT = Rule(name="call", match="call", key=["detail.call"], lease=0.3)
     [(3600.0, [300, 300, 300]), (0.5, [300, pytest.approx(250, abs=1), 1])],
     ids=["far away", "near"],
 )
-def test_a_shorter_lease_is_renewed_as_the_rule_says_but_not_beyond_the_end(
-    store: Noting, skip: Callable[[float], None], deadline: float, leases: list[Any]
+def test_a_shorter_lease_is_renewed_as_the_rule_says_but_not_beyond_the_deadline(
+    store: RecordingStore, skip: Callable[[float], None], deadline: float, leases: list[Any]
 ) -> None:
     def handle(_: Job) -> None:
         for seconds in (0.125, 0.125, 0.5):
@@ -265,9 +269,9 @@ def test_a_shorter_lease_is_renewed_as_the_rule_says_but_not_beyond_the_end(
 
 
 def test_the_lease_of_a_handler_that_runs_for_too_long_is_not_renewed_even_once(
-    store: Noting, skip: Callable[[float], None]
+    store: RecordingStore, skip: Callable[[float], None]
 ) -> None:
-    """The event that waits behind it has its lease renewed at the same moment."""
+    """The lease of the event that waits behind this handler is renewed at the same moment."""
 
     def handle(job: Job) -> None:
         if job.event.id == "a":
@@ -280,10 +284,10 @@ def test_the_lease_of_a_handler_that_runs_for_too_long_is_not_renewed_even_once(
     assert (a.status, b.status) == ("done", "done")
 
 
-def test_what_has_returned_is_settled_while_the_next_of_its_batch_goes_on_and_on(
-    store: Noting,
+def test_a_finished_event_is_settled_while_the_next_handler_of_its_batch_still_runs(
+    store: RecordingStore,
 ) -> None:
-    """A process that is killed in the middle of a batch shall not cost the effects before it."""
+    """The settlement is kept even if the process is killed in the middle of the batch."""
 
     def handle(job: Job) -> None:
         if job.event.id == "a":
@@ -297,11 +301,11 @@ def test_what_has_returned_is_settled_while_the_next_of_its_batch_goes_on_and_on
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The end of the process."""
 
 
 class Timed:
-    """A store with a clock of ours, for a process that may be gone before it can settle."""
+    """A store with the test's clock, for a process that may end before its settlement arrives."""
 
     def __init__(self, store: MemoryStore, clock: list[int], *, gone: bool = False) -> None:
         self._store, self._clock, self._gone = store, clock, gone
@@ -317,7 +321,9 @@ class Timed:
         return self._store.settle(settlements, self._clock[0])
 
 
-def test_what_was_killed_is_free_when_its_process_had_to_end(store: Noting) -> None:
+def test_the_lease_of_a_killed_invocation_ends_at_the_deadline_of_the_invocation(
+    store: RecordingStore,
+) -> None:
     clock, attempts = [1_000_000], []
 
     def handle(job: Job) -> None:
@@ -336,7 +342,9 @@ def test_what_was_killed_is_free_when_its_process_had_to_end(store: Noting) -> N
     assert attempts == [1, 2]
 
 
-def test_two_environments_of_one_snapshot_ask_under_different_names(store: Noting) -> None:
+def test_two_environments_of_one_snapshot_claim_with_different_nonces(
+    store: RecordingStore,
+) -> None:
     for call in "ab":
         random.seed(7)
         invoke(store, event(call), Context(60_000))

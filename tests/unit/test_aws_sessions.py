@@ -1,4 +1,4 @@
-"""Clients of AWS: how many are made, when another is, and for which region."""
+"""Clients of AWS: their number, their replacement and their region."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_region_is_the_uris_or_botocores_or_else_aws_region(
     client.close()
 
 
-def test_no_region_is_a_matter_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_region_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -151,7 +151,7 @@ def test_an_error_of_the_driver_has_one_meaning(error: Exception, kind: str, our
     assert type(errors.explain(error, "queue")) is expected
 
 
-def test_a_store_says_which_error_is_worth_trying_again() -> None:
+def test_a_transient_error_becomes_the_exception_class_that_the_store_names() -> None:
     class Away(EventonceError):
         """A store's own."""
 

@@ -106,7 +106,7 @@ def firehose(*data: bytes) -> dict[str, Any]:
 
 @pytest.mark.parametrize("source", UNREAD)
 @pytest.mark.parametrize("takes_all", [False, True])
-def test_a_source_that_is_not_read_raises_and_says_which_are(
+def test_an_unsupported_source_raises_and_the_error_names_supported_sources(
     source: str, takes_all: bool, crm: Crm
 ) -> None:
     payload, name = UNREAD[source]
@@ -120,7 +120,9 @@ def test_a_source_that_is_not_read_raises_and_says_which_are(
 
 
 @pytest.mark.parametrize("source", UNREAD)
-def test_the_same_in_a_message_or_a_request_is_kept_and_named(source: str) -> None:
+def test_a_payload_of_an_unsupported_source_in_a_message_or_a_request_becomes_a_dead_letter(
+    source: str,
+) -> None:
     payload, name = UNREAD[source]
     body = json.dumps(payload)
     for invocation in (
@@ -137,7 +139,9 @@ def test_the_same_in_a_message_or_a_request_is_kept_and_named(source: str) -> No
 
 
 @pytest.mark.parametrize("source", CALLS)
-def test_a_call_for_an_answer_of_its_own_form_raises_where_nobody_takes_it(source: str) -> None:
+def test_a_call_that_expects_its_own_form_of_answer_raises_without_a_matching_handler(
+    source: str,
+) -> None:
     payload, name = CALLS[source]
     with pytest.raises(UnsupportedSource, match=name):
         lambda_handler(typed())(payload, None)
@@ -152,7 +156,7 @@ def test_a_call_that_a_handler_takes_runs() -> None:
     assert [job.event.detail["userName"] for job in ran] == ["u"]
 
 
-def test_an_event_with_a_type_is_no_call_whatever_else_it_has() -> None:
+def test_an_event_with_a_type_is_no_call_in_spite_of_its_other_fields() -> None:
     ran: list[Job] = []
     consumer = Consumer("memory:", rules=Rule(name="all", key=["detail.userId"]))
     consumer.on("chat")(ran.append)
@@ -175,14 +179,16 @@ def test_events_in_cloudwatch_logs_run_and_other_lines_are_kept(crm: Crm) -> Non
     assert b"START RequestId: 1" in letter.event
 
 
-def test_a_log_line_without_an_id_goes_by_the_log_events_own() -> None:
+def test_a_log_line_without_an_id_gets_the_id_of_its_log_event() -> None:
     ids: list[str] = []
     consumer = Consumer("memory:", handler=lambda job: ids.append(job.event.id))
     lambda_handler(consumer)(logs('{"type":"call","n":1}', '{"type":"call","n":2}'), None)
     assert ids == ["log-0", "log-1"]
 
 
-def test_cloudwatch_logs_that_only_ask_whether_somebody_is_there_are_answered(crm: Crm) -> None:
+def test_a_control_message_of_cloudwatch_logs_is_answered_and_makes_no_dead_letter(
+    crm: Crm,
+) -> None:
     answer = crm.handler(logs("CWL CONTROL MESSAGE: Checking health", kind="CONTROL_MESSAGE"), None)
     assert json.loads(answer["body"])["statuses"] == {}
     assert list(crm.consumer.letters()) == []
@@ -198,13 +204,15 @@ def test_cloudwatch_logs_that_cannot_be_unpacked_are_kept(crm: Crm, data: str) -
     assert [letter.status for letter in crm.consumer.letters()] == ["invalid"]
 
 
-def test_a_few_bytes_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_data_that_unpacks_to_too_many_bytes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(carriers, "MAX_CARRIER", 1000)
     with pytest.raises(EnvelopeError, match="more than 1000 bytes"):
         read({"awslogs": {"data": b64encode(compress(b" " * 10_000)).decode()}})
 
 
-def test_firehose_gets_every_record_back_with_what_became_of_it(crm: Crm) -> None:
+def test_firehose_gets_every_record_back_with_its_result(crm: Crm) -> None:
     a, b = (json.dumps(event(call)).encode() for call in "ab")
     asked = firehose(a, b"no event", b + b"\n" + a + b"\n", compress(b))
     answer = crm.handler(asked, None)
@@ -219,7 +227,7 @@ def test_firehose_gets_every_record_back_with_what_became_of_it(crm: Crm) -> Non
     assert [letter.event for letter in crm.consumer.letters()] == [b"no event"]
 
 
-def test_firehose_must_come_again_while_an_event_fails_and_no_record_is_lost_by_it() -> None:
+def test_an_invocation_by_firehose_raises_while_an_event_fails_and_no_record_is_lost() -> None:
     failing = ["b", "b"]
     ran: list[str] = []
 
@@ -238,7 +246,9 @@ def test_firehose_must_come_again_while_an_event_fails_and_no_record_is_lost_by_
     assert ran == ["a", "b"]
 
 
-def test_what_firehose_gives_up_is_a_letter_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_of_firehose_that_is_given_up_is_answered_as_failed_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     crm = Crm(attempts=1)
     crm.failing = {"a"}
     (told,) = crm.handler(firehose(json.dumps(event("a")).encode()), None)["records"]
@@ -256,7 +266,7 @@ def test_what_firehose_gives_up_is_a_letter_before(caplog: pytest.LogCaptureFixt
         {"KinesisBatchInfo": {"shardId": "1"}, "requestContext": {}, "requestPayload": {}},
     ],
 )
-def test_what_nobody_knows_is_never_acknowledged_in_silence(
+def test_an_unknown_payload_becomes_a_dead_letter_and_is_logged(
     payload: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = typed()
@@ -266,7 +276,9 @@ def test_what_nobody_knows_is_never_acknowledged_in_silence(
     assert GIVEN_UP in caplog.text
 
 
-def test_a_queue_that_brings_such_records_is_not_held_up(crm: Crm) -> None:
+def test_a_message_with_a_record_of_an_unsupported_source_does_not_hold_up_its_queue(
+    crm: Crm,
+) -> None:
     batch = {"Records": [record("x", body=json.dumps({"Records": [KINESIS]})), record("a")]}
     assert failures(crm.handler(batch, None)) == []
     assert crm.ran == ["a"]

@@ -1,4 +1,4 @@
-"""`eventonce backtest`: rules and recipes meet the same deliveries, and the truth counts."""
+"""`eventonce backtest`: rules and recipes decide the same deliveries, compared with the truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def by_guard(document: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {one["guard"]: one for one in document}
 
 
-def test_a_guard_of_the_user_is_tried_by_what_it_decided(run: Run, tmp_path: Path) -> None:
+def test_a_guard_of_the_user_is_judged_by_its_recorded_decisions(run: Run, tmp_path: Path) -> None:
     capture, truth, mine = (tmp_path / name for name in ("c.jsonl", "t.jsonl", "mine.jsonl"))
     run("simulate", "--seed", "8", "--events", "600", "-o", capture, "--truth", truth)
     rows = [json.loads(line) for line in truth.read_bytes().splitlines()]
@@ -74,10 +74,10 @@ def test_latest_wins_loses_nothing_and_lets_nothing_through(
     assert result.code == 0
 
 
-def test_facts_lose_nothing_and_let_through_only_states_that_are_told_twice(
+def test_facts_lose_nothing_and_let_through_only_states_that_are_published_twice(
     run: Run, simulated: tuple[Path, Path]
 ) -> None:
-    """No consumer of facts can tell these from a state that is taken again."""
+    """A consumer of facts cannot distinguish these copies from a return to a state."""
     capture, truth = simulated
     result = run("backtest", capture, "--truth", truth, "-p", "genesys", "--json")
     (found,) = result.documents[0]
@@ -176,7 +176,7 @@ def test_powertools_runs_again_after_a_crash_and_forgets_after_an_hour() -> None
     assert [status for _, status in powertools.decide(away)] == ["run"]
 
 
-def test_the_cost_of_a_million_events_is_that_of_the_page() -> None:
+def test_the_cost_of_a_million_events_equals_the_cost_on_the_page() -> None:
     """docs/cost.md has the arithmetic: a million facts a month, remembered for ten days."""
     million, day = 1_000_000, 86_400_000
     facts = cost(
@@ -229,7 +229,7 @@ def test_the_guard_in_use_is_named_by_a_part_of_its_name(run: Run, tmp_path: Pat
     assert run(*words, "--guard", "500 ms", "--recipes").code == 2
 
 
-def test_a_run_whose_content_ran_before_is_shown_with_what_differs(
+def test_a_run_whose_content_ran_before_is_shown_with_the_fields_that_differ(
     run: Run, tmp_path: Path
 ) -> None:
     event = {"detail-type": "call", "source": "crm", "detail": {"call": 1}}
@@ -240,10 +240,10 @@ def test_a_run_whose_content_ran_before_is_shown_with_what_differs(
     assert run("backtest", capture, "--json").documents[0][0]["kept"] == [[2, 1]]
 
 
-def test_drops_that_differ_only_in_what_is_written_anew_are_counted_apart(
+def test_drops_that_differ_only_in_fields_that_are_written_anew_are_counted_apart(
     run: Run, simulated: tuple[Path, Path]
 ) -> None:
-    """By the truth none of these drops is wrong: without it, none may look as if it were."""
+    """By the truth none of these drops is wrong, so none may look wrong without the truth."""
     capture, _ = simulated
     (found,) = run("backtest", capture, "-p", "genesys:latest", "--json").documents[0]
     assert found["differing"] == 0
@@ -253,7 +253,9 @@ def test_drops_that_differ_only_in_what_is_written_anew_are_counted_apart(
     assert "differs only in what is written anew\n  detail.metadata.CorrelationId" in said
 
 
-def test_what_an_unknown_source_writes_anew_is_learned(run: Run, tmp_path: Path) -> None:
+def test_the_fields_that_an_unknown_source_writes_anew_are_learned(
+    run: Run, tmp_path: Path
+) -> None:
     capture, rules = tmp_path / "c.jsonl", tmp_path / "r.toml"
     run("simulate", "--source", "unknown", "--seed", "202", "--events", "4000", "-o", capture)
     run("diagnose", capture, "--propose", rules)
@@ -262,10 +264,10 @@ def test_what_an_unknown_source_writes_anew_is_learned(run: Run, tmp_path: Path)
     assert found["written_anew"] > 10
 
 
-def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
+def test_a_time_is_not_counted_as_written_anew_without_proof_of_a_copy(
     run: Run, tmp_path: Path
 ) -> None:
-    """A heartbeat differs from the one before in nothing but its time."""
+    """A heartbeat differs from the heartbeat before only in its time."""
     times = [f"2026-11-16T00:{beat // 60:02}:{beat % 60:02}Z" for beat in range(900)]
     beats = [
         {
@@ -286,9 +288,7 @@ def test_a_time_is_not_taken_for_written_anew_where_nothing_proves_a_copy(
     assert "drops 1 event whose content is not that of the original, and runs 0" in said
 
 
-def test_a_whole_configuration_is_tried_as_production_would_run_it(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_complete_configuration_is_tried_as_in_production(run: Run, tmp_path: Path) -> None:
     capture, truth, rules = (tmp_path / name for name in ("c.jsonl", "t.jsonl", "rules.toml"))
     sources = ("--source", "genesys", "--source", "unknown", "--seed", "204", "--events", "3000")
     run("simulate", *sources, "-o", capture, "--truth", truth)
@@ -303,7 +303,7 @@ def test_a_whole_configuration_is_tried_as_production_would_run_it(
     assert run(*words, "--config", config).code == 0
 
 
-def test_an_order_below_nothing_is_an_order(run: Run, tmp_path: Path) -> None:
+def test_a_negative_order_is_an_order(run: Run, tmp_path: Path) -> None:
     rules = tmp_path / "r.toml"
     rules.write_text(
         '[[rule]]\nname = "s"\nmatch = "s"\nsubject = ["detail.k"]\norder = "detail.v"\n'

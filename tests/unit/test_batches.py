@@ -1,4 +1,4 @@
-"""A batch gives what its events would give one by one: verdicts, causes, and what it costs."""
+"""A batch gives the same verdicts and causes as its events one by one, at no higher cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER_ID = "the same again under another transport id"
 
 
 def call(id: str, number: int = 0) -> dict[str, Any]:
-    """A call under this transport id, without one for a hyphen."""
+    """A call with this transport id; a hyphen stands for no transport id."""
     return {"id": id.strip("-"), "detail-type": "call", "detail": {"call": number}}
 
 
@@ -72,7 +72,7 @@ def test_the_cause_of_a_copy_is_the_same_in_a_batch_as_one_by_one(
 
 
 @pytest.mark.parametrize("made", [list, tuple, iter, dict.fromkeys])
-def test_events_come_in_whatever_can_be_gone_through(made: Callable[[Any], Any]) -> None:
+def test_events_may_come_in_any_iterable(made: Callable[[Any], Any]) -> None:
     events = [json.dumps(call("a", 1)), json.dumps(call("b", 2))]
     with Consumer("memory:", rules=FACT, handler=lambda _: None) as consumer:
         given = made(events)
@@ -80,7 +80,7 @@ def test_events_come_in_whatever_can_be_gone_through(made: Callable[[Any], Any])
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
 
 
-def test_another_transport_id_in_a_later_batch_is_not_called_the_same() -> None:
+def test_another_transport_id_in_a_later_batch_is_not_reported_as_the_same() -> None:
     with Consumer("memory:", rules=FACT, handler=lambda _: None) as consumer:
         consumer.process([call("e")])
         same, other = consumer.process([call("e"), call("r")])
@@ -88,7 +88,7 @@ def test_another_transport_id_in_a_later_batch_is_not_called_the_same() -> None:
 
 
 class Counting(MemoryStore):
-    """A store that counts what it is asked."""
+    """A store that counts its claims."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ REPUBLISHED = [call(f"r{number}") for number in range(300)]
 def test_many_events_of_one_key_cost_no_more_in_one_call_than_one_by_one(
     events: Sequence[dict[str, Any]], status: str, asked: int
 ) -> None:
-    """Each is asked for at most once, and looked at a few times on its way there."""
+    """Each event is claimed at most once, and compared a few times before."""
     store, looks = Counting(), 0
     with Consumer(store, rules=[FACT, STATE], handler=lambda _: None) as consumer:
         consumer.process([call("e")])
@@ -131,7 +131,7 @@ def test_many_events_of_one_key_cost_no_more_in_one_call_than_one_by_one(
     assert looks <= 4 * 300
 
 
-def test_only_what_is_granted_runs_whatever_else_a_verdict_carries() -> None:
+def test_a_busy_event_does_not_run_even_if_its_verdict_carries_a_token() -> None:
     ran: list[Job] = []
     store = WatchedStore(lambda _, __: [Verdict("busy", token=7, attempt=1, wait=1_000)])
     with Consumer(store, rules=FACT, handler=ran.append) as consumer:
@@ -139,8 +139,8 @@ def test_only_what_is_granted_runs_whatever_else_a_verdict_carries() -> None:
     assert (outcome.status, ran) == ("busy", [])
 
 
-def test_when_to_come_again_goes_by_this_machines_clock() -> None:
-    """The store's clock may be minutes off; it says how long, not when."""
+def test_the_time_of_a_retry_is_given_by_the_clock_of_this_machine() -> None:
+    """The store's clock may be minutes off; the store returns a duration, not a time."""
     for off in (-600_000, 600_000):
         store = MemoryStore(clock=partial(int, 5_000_000 + off))
         with Consumer(store, rules=FACT, handler=lambda _: None, clock=lambda: 5_000_000) as one:
@@ -184,7 +184,7 @@ def test_an_outage_inside_a_transaction_is_no_attempt_of_the_events() -> None:
         assert [it.status for it in back.process([call("e")])] == ["done"]
 
 
-def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
+def test_a_handlers_own_mistake_in_a_transaction_counts_as_an_attempt() -> None:
     away = Away(MemoryStore(), StoreError("commit() is refused"))
     with Consumer(away, rules=FACT, handler=lambda job: job.connection) as consumer:
         told = [consumer.process([call("e")])[0].status for _ in range(3)]
@@ -194,7 +194,7 @@ def test_a_handlers_own_mistake_in_a_transaction_counts() -> None:
 @pytest.mark.parametrize(
     ("raised", "status"), [(StoreUnavailable("the disk is full"), "failed"), (ValueError(), "dead")]
 )
-def test_what_the_disk_does_in_a_handlers_transaction_is_no_attempt_of_the_events(
+def test_an_error_of_the_disk_in_a_handlers_transaction_does_not_count_as_an_attempt(
     raised: Exception, status: str, tmp_path: Path
 ) -> None:
     def handler(job: Job) -> None:
@@ -206,7 +206,7 @@ def test_what_the_disk_does_in_a_handlers_transaction_is_no_attempt_of_the_event
         assert [consumer.process([call("e")])[0].status for _ in range(2)] == [status] * 2
 
 
-def test_what_a_handler_wrote_commits_also_unguarded_and_is_undone_where_another_took_over(
+def test_the_writes_of_a_handler_commit_also_unguarded_and_are_undone_when_its_run_is_fenced(
     tmp_path: Path,
 ) -> None:
     clock, rivals = ManualClock(), list[str]()
@@ -235,7 +235,7 @@ def test_what_a_handler_wrote_commits_also_unguarded_and_is_undone_where_another
     assert ids == [("a",), ("a",), ("rival",)]
 
 
-def test_whatever_must_come_again_says_when() -> None:
+def test_the_outcome_of_an_event_to_be_retried_has_the_time_of_the_retry() -> None:
     full = WatchedStore(away("put_letters", error=StoreError("full")))
 
     def handler(job: Job) -> None:
@@ -256,7 +256,7 @@ def refused(verb: str, _: object) -> list[str]:
 
 
 @pytest.mark.parametrize("look", [away("claim"), away("settle"), refused])
-def test_what_the_store_kept_from_its_end_comes_again_later(look: Look) -> None:
+def test_an_event_whose_claim_or_settlement_fails_is_retried_later(look: Look) -> None:
     store = WatchedStore(look)
     with Consumer(store, rules=FACT, handler=lambda _: None, clock=lambda: 5_000_000) as consumer:
         consumer.runtime.pauses = ()

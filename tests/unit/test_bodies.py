@@ -1,4 +1,4 @@
-"""An HTTP body taken apart: one event, an array, or lines, and what of it is no event."""
+"""The parts of an HTTP body: one event, an array or lines, and the parts that are no event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shown(found: list[Event | bytes]) -> list[str | bytes]:
         (b'[[{"a":1}]]', [b'[{"a":1}]']),
         (b'{"a":1}\n{"b":2}\n', ['{"a":1}', '{"b":2}']),
         (b'{"a":1}\r\n\r\nno\r\n{"b":2}', ['{"a":1}', b"no", '{"b":2}']),
-        # Nothing says that these are lines, and as a whole they are no JSON: one letter.
+        # No media type says that these are lines, and the whole is no JSON: one dead letter.
         (b'{"a":1}', ['{"a":1}']),
         (b'{"a":\n1', [b'{"a":\n1']),
         (b"no\n" + ONE, [b"no\n" + ONE]),
@@ -37,28 +37,30 @@ def shown(found: list[Event | bytes]) -> list[str | bytes]:
         (b"", [b""]),
     ],
 )
-def test_a_body_is_taken_apart_by_its_look(body: bytes, expected: list[str | bytes]) -> None:
+def test_a_body_without_a_media_type_is_split_by_its_content(
+    body: bytes, expected: list[str | bytes]
+) -> None:
     assert shown(read_body(body)) == expected
 
 
 @pytest.mark.parametrize("media", ["application/x-ndjson", "Application/JSONL; charset=utf-8"])
-def test_lines_that_are_called_lines_are_always_lines(media: str) -> None:
+def test_a_body_with_a_media_type_of_lines_is_always_split_into_lines(media: str) -> None:
     found = read_body(b"no\n\n" + ONE + b'\n{"a":', {"content-type": media})
     assert shown(found) == [b"no", ONE.decode(), b'{"a":']
 
 
-def test_a_text_sequence_is_lines_too() -> None:
+def test_a_json_text_sequence_is_split_into_lines_too() -> None:
     found = read_body(b"\x1e" + ONE + b"\n\x1e" + ONE, {"content-type": "application/json-seq"})
     assert shown(found) == [ONE.decode()] * 2
 
 
-def test_records_of_a_queue_are_events_each() -> None:
+def test_each_record_of_a_queue_is_one_event() -> None:
     record = b'{"messageId":"m","eventSource":"aws:sqs","body":"{\\"a\\":1}"}'
     bad = b'{"messageId":"n","eventSource":"aws:sqs","body":"no"}'
     assert shown(read_body(b'{"Records":[%s,%s]}' % (record, bad))) == ['{"a":1}', bad]
 
 
-def test_each_event_is_bounded_by_itself() -> None:
+def test_the_limit_of_bytes_holds_for_each_event_of_a_body() -> None:
     found = read_body(b'[{"a":1},{"a":"%s"}]' % (b"x" * 100), max_bytes=50)
     assert [type(part) for part in found] == [Event, bytes]
 
@@ -72,7 +74,7 @@ def test_each_event_is_bounded_by_itself() -> None:
         (b'{"Records":[{}, {}, {}, {}]}', "application/json"),
     ],
 )
-def test_too_many_events_are_refused_before_one_of_them_is_read(
+def test_too_many_events_are_refused_before_any_of_them_is_read(
     body: bytes, media: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = {"content-type": media}
@@ -86,7 +88,7 @@ def test_too_many_events_are_refused_before_one_of_them_is_read(
     monkeypatch.setattr("eventonce.envelope.bodies.read_any", once)
     with pytest.raises(EnvelopeError, match="4 events, and the limit is 3"):
         read_body(body, headers, max_events=3)
-    # Lines that do not say so are taken for one event first.
+    # Lines without a media type of lines are read as one event first.
     assert tried in ([], [body])
 
 
@@ -112,7 +114,7 @@ SECRETS = (
 )
 
 
-def test_a_header_that_nobody_asked_for_stays_with_no_event() -> None:
+def test_an_event_keeps_no_secret_header_and_other_headers_only_if_configured() -> None:
     (event,) = read_body(ONE, {"webhook-id": "m"} | dict.fromkeys(SECRETS, "secret"))
     assert isinstance(event, Event)
     assert dict(event.headers) == {"webhook-id": "m"}
@@ -121,10 +123,10 @@ def test_a_header_that_nobody_asked_for_stays_with_no_event() -> None:
     assert dict(event.headers) == {"x-anything-else": "secret"}
 
 
-def test_a_letter_that_is_sent_again_has_the_headers_of_its_first_time() -> None:
+def test_a_dead_letter_that_is_sent_again_has_the_headers_of_its_first_request() -> None:
     (event,) = read_body(ONE, {"webhook-id": "m"})
     assert isinstance(event, Event)
-    # A letter that is sent again is the event it was, not the request that brings it.
+    # A dead letter that is sent again has the headers of its event, not of the new request.
     (again,) = read_body(encode(event), {"webhook-id": "other"})
     assert isinstance(again, Event)
     assert dict(again.headers) == {"webhook-id": "m"}
@@ -141,18 +143,18 @@ def test_the_body_of_a_cloudevent_in_binary_mode_is_the_data_of_one_event() -> N
 
 
 @pytest.mark.parametrize("body", [b'[{"a":1},{"a":2}]', b'{"a":1}\n{"a":2}', b""])
-def test_data_that_is_no_object_is_not_many_events_of_one_id(body: bytes) -> None:
+def test_the_data_of_a_binary_cloudevent_that_is_no_object_is_one_event(body: bytes) -> None:
     (event,) = read_body(body, CLOUD)
     assert isinstance(event, Event)
     assert (event.form, event.type, event.id) == ("cloudevents", "call.ended", "A-1")
 
 
-def test_cloudevents_that_come_whole_say_each_what_they_are() -> None:
+def test_each_structured_cloudevent_has_its_own_attributes() -> None:
     one = '{"specversion":"1.0","id":"%s","source":"/calls","type":"call.%s","data":{"call":7}}'
     whole = one % ("A-1", "ended")
     (event,) = read_body(whole.encode(), {"content-type": "application/cloudevents+json"})
     batch = f"[{whole},{one % ('A-2', 'begun')}]".encode()
-    # A proxy may repeat the first one's attributes beside it.
+    # A proxy may repeat the attributes of the first event as headers.
     headers = CLOUD | {"content-type": "application/cloudevents-batch+json; charset=utf-8"}
     several = [event, *read_body(batch, headers)]
     assert [(it.form, it.type, it.id) for it in several if isinstance(it, Event)] == [

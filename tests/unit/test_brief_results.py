@@ -1,4 +1,4 @@
-"""`keep_result`: results that are gone before the records of their events."""
+"""`keep_result`: results that are deleted before the records of their events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def results(outcomes: list[Outcome]) -> list[Any]:
     return [outcome.result for outcome in outcomes]
 
 
-def test_copies_get_the_result_for_that_long_and_are_copies_afterwards() -> None:
+def test_copies_get_the_result_for_the_time_of_keep_result_and_stay_copies_afterwards() -> None:
     clock = ManualClock()
     store = MemoryStore(clock=lambda: clock.now)
     with consumer(store) as one:
@@ -51,7 +51,7 @@ def test_copies_get_the_result_for_that_long_and_are_copies_afterwards() -> None
         assert (statuses(late), results(late)) == (["duplicate"] * 2, [None] * 2)
 
 
-def test_its_bytes_are_gone_with_its_time(tmp_path: Path) -> None:
+def test_a_sweep_deletes_the_bytes_of_an_expired_result(tmp_path: Path) -> None:
     clock = ManualClock()
     path = tmp_path / "e.db"
     with closing(SQLiteStore(path, clock=lambda: clock.now)) as store, consumer(store) as one:
@@ -64,7 +64,7 @@ def test_its_bytes_are_gone_with_its_time(tmp_path: Path) -> None:
         assert statuses(one.process([call(1)])) == ["duplicate"]
 
 
-def test_no_result_is_kept_where_none_is_wanted() -> None:
+def test_no_result_is_kept_if_keep_result_is_0() -> None:
     store = MemoryStore()
     with consumer(store, ruled(keep_result=0)) as one:
         one.process([call(1)])
@@ -82,7 +82,7 @@ def test_a_result_is_never_kept_for_longer_than_its_record() -> None:
         assert {record.expires for record in store._records.values()} == {clock.now + HOUR}
 
 
-def test_a_version_of_a_state_has_the_result_of_its_own() -> None:
+def test_each_version_of_a_state_has_its_own_result() -> None:
     rule = Rule(
         name="call", match="call", subject=["detail.call"], order="detail.at", keep_result="1h"
     )
@@ -97,7 +97,7 @@ def test_a_version_of_a_state_has_the_result_of_its_own() -> None:
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("of a store from elsewhere")])
 @pytest.mark.parametrize("verb", ["claim", "settle"])
 def test_a_result_that_cannot_be_kept_harms_no_event(verb: str, error: Exception | None) -> None:
-    """Whichever of its calls the store does not answer, and however it says so."""
+    """The store fails at the claim or at the settlement, with its own or another exception."""
     store = WatchedStore(lambda *_: None)
     with consumer(store) as one:
         gone = away(verb, error=error)
@@ -113,7 +113,7 @@ def test_a_result_that_cannot_be_kept_harms_no_event(verb: str, error: Exception
         assert (copy.status, copy.result) == ("duplicate", None)
 
 
-def test_in_the_handlers_own_transaction_it_is_not_kept(tmp_path: Path) -> None:
+def test_a_result_is_not_kept_if_the_handler_uses_the_transaction(tmp_path: Path) -> None:
     def booked(job: Job) -> dict[str, str]:
         job.connection.execute("CREATE TABLE IF NOT EXISTS calls (n)")
         return SAID
@@ -127,7 +127,7 @@ def test_in_the_handlers_own_transaction_it_is_not_kept(tmp_path: Path) -> None:
             assert store.stats().records == 1
 
 
-def test_rules_that_are_read_anew_keep_results_as_they_say() -> None:
+def test_results_are_kept_as_the_new_rules_say_after_a_change_of_rules() -> None:
     with consumer(MemoryStore(), ruled()) as one, consumer(MemoryStore()) as other:
         one.use(other.rules)
         one.process([call(1)])
@@ -144,7 +144,7 @@ def test_a_sealed_result_is_opened(tmp_path: Path) -> None:
         assert b"901820" not in (tmp_path / "e.db-wal").read_bytes()
 
 
-def test_a_conversation_is_forgotten_with_such_results(run: Run) -> None:
+def test_a_conversation_is_forgotten_with_its_kept_results(run: Run) -> None:
     Path("eventonce.toml").write_text(
         'store = "sqlite:///e.db"\nname = "crm"\n[history]\nstore = "sqlite:///h.db"\n'
         '[[rule]]\nname = "call"\nkey = ["detail.call"]\nkeep_result = "1h"\n'

@@ -1,4 +1,4 @@
-"""The files of a capture: each line whole and once, and for its owner alone, whenever it ends."""
+"""The files of a capture: each line complete and once, even after a crash, for the owner only."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ def test_a_crash_between_any_two_steps_loses_no_line_and_repeats_none(tmp_path: 
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_files_are_the_owners_alone_and_sort_in_their_order(tmp_path: Path, ending: str) -> None:
+def test_files_are_readable_by_the_owner_only_and_sort_in_their_order(
+    tmp_path: Path, ending: str
+) -> None:
     at_once(tmp_path / f"calls{ending}", Numbered(), bytes=1)
     files = sorted(tmp_path.iterdir())
     assert len(files) == EVENTS + 1
@@ -136,7 +138,7 @@ def test_a_file_that_is_old_is_finished(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("calls*.jsonl"))) == 2
 
 
-def test_a_full_disk_ends_a_capture_with_what_to_do_and_leaves_a_file_that_can_be_read(
+def test_a_full_disk_ends_a_capture_with_an_error_and_leaves_a_readable_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "calls.jsonl.gz"
@@ -157,7 +159,7 @@ def test_a_full_disk_ends_a_capture_with_what_to_do_and_leaves_a_file_that_can_b
     assert len(ids(tmp_path)) == EVENTS
 
 
-def test_a_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_that_is_no_capture_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.write_text("mine\n")
     with pytest.raises(ConfigError, match="name another file"):
@@ -165,7 +167,7 @@ def test_a_file_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     assert path.read_text() == "mine\n"
 
 
-def test_a_file_beside_a_checkpoint_of_nothing_is_somebody_elses(tmp_path: Path) -> None:
+def test_a_file_beside_an_empty_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     nothing = Recorder(path, "numbers")
     nothing.commit([], 5)
@@ -208,13 +210,13 @@ def test_a_capture_that_begins_late_does_not_cut_off_another_that_ended(tmp_path
 
 
 @pytest.mark.parametrize("name", ["calls.txt", "calls", ".jsonl", "calls.gz"])
-def test_a_capture_has_a_name_that_every_reader_reads(tmp_path: Path, name: str) -> None:
+def test_a_capture_with_an_unknown_file_ending_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="ends with"):
         Recorder(tmp_path / name, "numbers")
 
 
 @pytest.mark.parametrize("body", [b"no json", b"\xff\xfe", b"[1]", b'"text"', b'{"a": ', b""])
-def test_what_is_no_event_is_kept_as_it_came(body: bytes) -> None:
+def test_a_body_that_is_no_event_becomes_one_line_with_its_arrival(body: bytes) -> None:
     line = line_of(Arrived(body, "sqs:calls", "m1", 5, 2))
     assert b"\n" not in line
     told = own_line(line)
@@ -223,7 +225,7 @@ def test_what_is_no_event_is_kept_as_it_came(body: bytes) -> None:
     assert not hasattr(arrival(line).event, "raw")
 
 
-def test_an_event_over_many_lines_becomes_one() -> None:
+def test_an_event_over_many_lines_becomes_one_line() -> None:
     body = b'{\r\n  "detail-type": "call",\n  "id": "1", "detail": {"text": "a\\nb"}\n}\n'
     line = line_of(Arrived(body, "sqs:calls"))
     assert b"\n" not in line
@@ -239,7 +241,7 @@ def test_an_event_over_many_lines_becomes_one() -> None:
     ],
     ids=["byte order mark", "many lines", "another order"],
 )
-def test_a_line_that_another_tool_wrote_anew_is_one_and_tells_of_the_arrival(
+def test_a_line_that_another_tool_rewrote_is_one_event_with_its_arrival(
     tmp_path: Path, text: bytes
 ) -> None:
     plain = tmp_path / "plain.json"
@@ -267,7 +269,7 @@ def test_a_file_that_grew_after_it_was_read_is_named(tmp_path: Path) -> None:
     assert "was changed since it was read" in feed.notes[0]
 
 
-def test_a_capture_of_nothing_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_capture_without_a_new_event_is_reported(run: Run, tmp_path: Path) -> None:
     events, output = tmp_path / "events", tmp_path / "calls.jsonl"
     events.mkdir()
     for lines, said in (((), "no new event"), ((call(1),), "1 event, "), ((), "no new event")):
@@ -277,7 +279,7 @@ def test_a_capture_of_nothing_is_told(run: Run, tmp_path: Path) -> None:
     assert len(output.read_bytes().splitlines()) == 1
 
 
-def test_the_next_command_can_be_typed_as_it_is(tmp_path: Path) -> None:
+def test_the_file_pattern_of_the_next_command_is_quoted_for_the_shell(tmp_path: Path) -> None:
     path = tmp_path / "my [calls].jsonl"
     recorder = Recorder(path, "numbers", Rotation(bytes=1))
     patterns = []
@@ -313,7 +315,9 @@ class Logs:
 
 
 @pytest.mark.parametrize("pages", range(1, 6))
-def test_a_log_group_that_was_left_after_any_page_is_read_once(tmp_path: Path, pages: int) -> None:
+def test_a_log_group_whose_capture_stopped_after_any_page_is_read_once(
+    tmp_path: Path, pages: int
+) -> None:
     # Several lines of one instant, which a page may part.
     logs = Logs(*((at, f"{at}-{number}") for at in (10, 20, 30) for number in range(5)))
     for most in (pages, 99):

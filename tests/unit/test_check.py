@@ -1,5 +1,4 @@
-"""The findings of `eventonce check`: in a file that can be read and cannot work, and in its
-keys."""
+"""The findings of `eventonce check`: settings that cannot work, and keys that are not expected."""
 
 from __future__ import annotations
 
@@ -112,7 +111,9 @@ def check(run: Run) -> Run:
         ("history = 5", "1: history: expected a table, not a whole number"),
     ],
 )
-def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, complaint: str) -> None:
+def test_a_setting_that_can_never_work_is_reported_with_its_line(
+    check: Run, text: str, complaint: str
+) -> None:
     found = check(text)
     assert found.code == 2
     assert f"my.toml:{complaint}" in found.err
@@ -131,7 +132,7 @@ def test_what_can_never_work_is_named_with_its_line(check: Run, text: str, compl
         "[history]\nkeep = '7d'\n[dashboard]\nlisten = 8090",
     ],
 )
-def test_nothing_is_connected_to_opened_or_made(check: Run, text: str) -> None:
+def test_the_check_connects_to_no_server_and_creates_no_file(check: Run, text: str) -> None:
     assert check(text) == (0, f"my.toml: no faults, {RULES} rules\n", "")
     assert [path.name for path in Path().iterdir()] == ["my.toml"]
 
@@ -165,7 +166,7 @@ def test_nothing_is_connected_to_opened_or_made(check: Run, text: str) -> None:
         ("infra sam", "[infra]\nparameters = { Vpc = 'vpc-1' }"),
     ],
 )
-def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
+def test_check_and_the_command_refuse_a_setting_with_the_same_words(
     check: Run, run: Run, command: str, text: str
 ) -> None:
     said = f"store = 'memory:'\n[[sink]]\nto = 'json:loads'\n{text}\n"
@@ -179,7 +180,7 @@ def test_check_and_the_command_itself_refuse_the_same_with_the_same_words(
 
 @pytest.mark.parametrize("field", ["tap", "shadow_log", "audit"])
 @pytest.mark.parametrize("command", ["run", "serve", "dashboard"])
-def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warning_of_the_check(
+def test_a_file_in_a_missing_folder_is_refused_at_the_start_and_a_warning_of_the_check(
     check: Run, run: Run, command: str, field: str
 ) -> None:
     text = f"{field} = 'nowhere/lines.jsonl'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
@@ -193,7 +194,7 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
         f"{missing}. Commands that use it would not start here"
     ]
     if command == "dashboard" and field != "audit":
-        return  # it writes to no other
+        return  # the dashboard writes no other file
     port = {"run": "--dashboard", "serve": "--dashboard", "dashboard": "--listen"}[command]
     refused = run(command, "--config", "my.toml", port, "0")
     assert refused == (2, "", f"eventonce: {missing}\n")
@@ -203,7 +204,7 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_at_the_start_and_a_warnin
 @pytest.mark.parametrize("field", ["tap", "shadow_log"])
 @pytest.mark.parametrize("name", ["s.db", "tap.json.txt", ".jsonl", "shadow_log"])
 @pytest.mark.parametrize("command", ["run", "serve"])
-def test_a_file_that_no_capture_can_be_called_is_refused_by_the_check_and_the_command(
+def test_a_file_name_that_no_capture_can_have_is_refused_by_the_check_and_the_command(
     check: Run, run: Run, command: str, field: str, name: str
 ) -> None:
     text = f"{field} = '{name}'\nstore = 'memory:'\n[[sink]]\nto = 'json:loads'\n"
@@ -298,7 +299,7 @@ def test_a_form_that_no_event_has_is_named_with_its_line(check: Run) -> None:
     assert said in found.err
 
 
-def test_what_depends_on_the_machine_is_a_warning(
+def test_a_fault_that_depends_on_the_machine_is_a_warning(
     check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = check(
@@ -344,7 +345,7 @@ def test_a_short_key_of_a_receiver_that_others_reach_is_a_warning(
     assert "serve.api_keys" in check('[serve]\nhost = "::"\n').err
 
 
-def test_a_sink_behind_one_that_takes_everything_is_a_warning(check: Run) -> None:
+def test_a_sink_after_a_sink_that_takes_every_event_is_a_warning(check: Run) -> None:
     first, other = (
         '[[sink]]\nto = "file:a.jsonl"\n',
         '[[sink]]\nmatch = "call.*"\nto = "file:b.jsonl"\n',
@@ -356,14 +357,14 @@ def test_a_sink_behind_one_that_takes_everything_is_a_warning(check: Run) -> Non
 
 @pytest.mark.parametrize("text", ["keep = '7d'", "most = 5", "store = ''\nkeep = '7d'"])
 def test_a_history_without_a_store_is_a_warning(check: Run, text: str) -> None:
-    """`--dashboard` keeps one."""
+    """No fault, because `--dashboard` keeps a history without a store."""
     found = check(f"[history]\n{text}")
     assert found.code == 0
     assert 'history: nothing is kept without a store or a dashboard; write store = "' in found.err
     assert "would not start" not in found.err, "they start, and keep nothing"
 
 
-def test_passwords_that_a_service_is_not_asked_for_are_passwords(check: Run) -> None:
+def test_a_password_that_a_service_holds_is_accepted_without_a_request(check: Run) -> None:
     ann = "{ ann = '${ssm:/ann}' }"
     listen = "[dashboard]\nlisten = '0.0.0.0:8090'\n"
     assert check(f"{listen}operators = {ann}\n").code == 0
@@ -375,7 +376,7 @@ def test_passwords_that_a_service_is_not_asked_for_are_passwords(check: Run) -> 
     ("command", "table", "wrong"),
     [("run", "worker", ("wait", "drain")), ("serve", "serve", ("body_timeout", "drain"))],
 )
-def test_a_command_names_all_that_is_wrong_before_it_begins(
+def test_a_command_reports_all_faults_before_it_begins(
     check: Run, run: Run, command: str, table: str, wrong: tuple[str, str]
 ) -> None:
     fields = "".join(f'{name} = "soon"\n' for name in wrong)
@@ -402,7 +403,7 @@ def test_a_command_names_all_that_is_wrong_before_it_begins(
         *(f"letters {verb}" for verb in ("list", "groups", "show", "export", "redrive", "drop")),
     ],
 )
-def test_a_command_for_what_is_kept_names_all_that_is_wrong_too(
+def test_a_command_for_kept_records_or_dead_letters_reports_all_faults_too(
     check: Run, run: Run, command: str
 ) -> None:
     check(
@@ -426,7 +427,7 @@ def test_a_command_for_what_is_kept_names_all_that_is_wrong_too(
         ("doctor", ("worker.wait",)),
     ],
 )
-def test_a_command_that_looks_names_all_that_is_wrong_too(
+def test_a_reading_command_reports_all_faults_too(
     check: Run, run: Run, command: str, looked_at: tuple[str, ...]
 ) -> None:
     check(
@@ -443,7 +444,7 @@ def test_a_command_that_looks_names_all_that_is_wrong_too(
 
 
 @pytest.mark.parametrize("text", ["[worker]\nconcurrency = 0", "[infra]\ntimeout = 0", "not TOML"])
-def test_the_faults_too_are_json_where_json_is_asked_for(check: Run, text: str) -> None:
+def test_faults_are_printed_as_json_with_the_option_json(check: Run, text: str) -> None:
     complaint = check(text).err.removeprefix("eventonce: ").strip()
     in_json = check(text, "--json")
     assert (in_json.code, in_json.err) == (2, "")
@@ -466,14 +467,16 @@ def test_a_handlers_module_is_looked_for_and_not_run(check: Run) -> None:
         'serve.port = "x"',
     ],
 )
-def test_what_is_of_the_wrong_kind_means_nothing_and_is_named_once(check: Run, text: str) -> None:
+def test_a_setting_of_the_wrong_type_is_reported_once(check: Run, text: str) -> None:
     result = check(f"{text}\n")
     assert result.code == 2
     assert f":1: {text.partition(' ')[0]}: expected a" in result.err
     assert result.err.count("expected") == 1
 
 
-def test_a_name_may_come_from_elsewhere(check: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_may_come_from_the_environment(
+    check: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "a shared store needs a name" in check('store = "redis://localhost"\n').err
     monkeypatch.setenv("EVENTONCE_NAME", "crm")
     assert check('store = "redis://localhost"\n').code == 0
@@ -517,7 +520,7 @@ def test_all_faults_of_infra_are_named_beside_the_others(check: Run, run: Run) -
     assert len(run("infra", "iam", "-c", "my.toml").err.splitlines()) == 8
 
 
-def test_what_the_environment_does_not_say_is_not_judged(
+def test_a_missing_environment_variable_is_reported_and_its_setting_is_not_checked(
     check: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
@@ -531,7 +534,7 @@ def test_what_the_environment_does_not_say_is_not_judged(
     assert "hunter2" not in told
 
 
-def test_of_a_store_whose_extra_is_not_installed_only_the_scheme_is_looked_at(
+def test_only_the_scheme_is_checked_of_a_store_or_a_sink_whose_extra_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for scheme, adapter in ADAPTERS.items():
@@ -559,7 +562,7 @@ def expect(check: Run) -> Run:
 
 
 @pytest.mark.parametrize("entry", [{"file": "event.json"}, {"event": EVENT}])
-def test_where_nothing_is_expected_nothing_is_as_expected(
+def test_an_entry_without_an_expected_rule_or_key_is_a_difference_until_an_update(
     expect: Run, entry: dict[str, Any]
 ) -> None:
     found = expect([entry])
@@ -578,7 +581,7 @@ def test_where_nothing_is_expected_nothing_is_as_expected(
         assert difference["expected"] == "nothing: run with --update"
 
 
-def test_what_is_no_event_is_expected_to_be_none(expect: Run) -> None:
+def test_the_expected_key_of_an_invalid_event_is_invalid(expect: Run) -> None:
     assert expect([{"event": None}]).code == 1
     assert expect([{"event": None}], "--update").code == 0
     (kept,) = json.loads(Path("keys.json").read_text())
@@ -609,7 +612,7 @@ def test_an_entry_names_a_file_or_holds_an_event(
         "com.nice.interaction.routing.updated",
     ],
 )
-def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Run, pattern: str) -> None:
+def test_a_pattern_that_matches_a_known_type_is_no_warning(check: Run, pattern: str) -> None:
     checked = check(f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n')
     assert (checked.code, checked.err) == (0, "")
 
@@ -623,7 +626,7 @@ def test_a_pattern_that_some_known_type_fits_is_no_warning(check: Run, pattern: 
         ("order.created", "This is right for a type of your own"),
     ],
 )
-def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
+def test_a_pattern_that_matches_no_known_type_is_a_warning_and_no_fault(
     check: Run, pattern: str, meant: str
 ) -> None:
     sink = f'[[sink]]\nmatch = "{pattern}"\nto = "file:x.jsonl"\n'
@@ -639,7 +642,7 @@ def test_a_pattern_that_no_known_type_fits_is_a_warning_and_no_fault(
     assert len(told["warnings"]) == 1
 
 
-def test_a_misspelt_field_of_a_rule_is_told_what_was_probably_meant(check: Run) -> None:
+def test_a_misspelt_field_of_a_rule_is_reported_with_the_probable_name(check: Run) -> None:
     found = check('[[rule]]\nname = "call"\nkey = ["id"]\nmissng = "id"\n')
     assert "there is no such field (did you mean 'missing'?)" in found.err
 

@@ -1,4 +1,4 @@
-"""The command line, as a person or a script meets it."""
+"""The command line, as a person or a script uses it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_help_groups_the_commands_and_names_the_exit_codes(run: Run) -> None
     "command",
     [name for names in GROUPS.values() for name in names],
 )
-def test_every_command_explains_itself(run: Run, command: str) -> None:
+def test_every_command_has_a_help_text(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.code == 0
     assert "Usage: eventonce" in result.out
@@ -69,13 +69,15 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
         (("check", "--config", "eventonce.toml"), "Write CONFIG alone: eventonce check CONFIG"),
     ],
 )
-def test_what_was_probably_meant_is_named(run: Run, typed: tuple[str, ...], meant: str) -> None:
+def test_a_misspelt_command_or_option_is_reported_with_the_probable_name(
+    run: Run, typed: tuple[str, ...], meant: str
+) -> None:
     result = run(*typed)
     assert result.code == 2
     assert meant in result.err
 
 
-def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None:
+def test_filter_writes_new_events_in_their_order(run: Run, tmp_path: Path) -> None:
     one, two, copy = event(1), event(2), event(1, id="new")
     capture = write_lines(tmp_path / "capture.jsonl", one, two, copy)
     result = run("filter", capture)
@@ -85,7 +87,7 @@ def test_filter_passes_on_what_is_new_in_order(run: Run, tmp_path: Path) -> None
     assert "3 events, 2 new" in result.err
 
 
-def test_filter_with_a_store_remembers_over_runs(run: Run, tmp_path: Path) -> None:
+def test_filter_with_a_store_remembers_events_of_an_earlier_run(run: Run, tmp_path: Path) -> None:
     capture = write_lines(tmp_path / "capture.jsonl", event(1), event(2))
     first = run("filter", capture, "--store", "sqlite:///seen.db")
     second = run("filter", capture, "--store", "sqlite:///seen.db", "--json")
@@ -102,7 +104,7 @@ def test_filter_reads_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert len(result.out.splitlines()) == 1
 
 
-def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
+def test_filter_writes_invalid_lines_to_the_rejects_with_the_reason(
     run: Run, tmp_path: Path
 ) -> None:
     Path("mine.toml").write_text('[[rule]]\nname = "mine"\nkey = ["body.sessionId"]\n')
@@ -118,14 +120,14 @@ def test_filter_keeps_bad_lines_out_and_hands_them_over_with_the_reason(
     assert json.loads(result.err.splitlines()[-1])["statuses"] == {"done": 1, "invalid": 2}
 
 
-def test_filter_without_a_file_for_rejects_says_all_of_them(run: Run, tmp_path: Path) -> None:
+def test_filter_without_a_file_for_rejects_reports_them_on_stderr(run: Run, tmp_path: Path) -> None:
     result = run("filter", write_lines(tmp_path / "capture.jsonl", "{", event(1)))
     assert ":1: invalid: not JSON" in result.err
     assert result.code == 1
 
 
 class FullDisk:
-    """Takes nothing."""
+    """A file that refuses every write."""
 
     def __init__(self, error: int = errno.ENOSPC) -> None:
         self._error = error
@@ -134,7 +136,7 @@ class FullDisk:
         raise OSError(self._error, os.strerror(self._error))
 
 
-def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
+def test_filter_does_not_settle_an_event_that_could_not_be_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture = write_lines(tmp_path / "capture.jsonl", event(1))
@@ -151,7 +153,7 @@ def test_filter_settles_only_what_it_could_write_and_frees_the_rest(
     assert json.loads(again.err)["statuses"] == {"done": 1}
 
 
-def test_filter_passes_on_what_a_pipe_brings_before_the_pipe_ends(tmp_path: Path) -> None:
+def test_filter_writes_the_events_of_a_pipe_before_the_pipe_ends(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "eventonce", "filter"],
         stdin=subprocess.PIPE,
@@ -170,7 +172,9 @@ def test_filter_passes_on_what_a_pipe_brings_before_the_pipe_ends(tmp_path: Path
     process.stdout.close()
 
 
-def test_filter_refuses_a_line_that_is_too_long_and_goes_on(run: Run, tmp_path: Path) -> None:
+def test_filter_rejects_a_line_that_is_too_long_and_reads_the_lines_after(
+    run: Run, tmp_path: Path
+) -> None:
     long = event(1, note="x" * 3_000_000)
     capture = write_lines(tmp_path / "capture.jsonl", event(0), long, event(2))
     result = run("filter", capture, "--rejects", "bad.jsonl", "--json")
@@ -221,7 +225,7 @@ def test_a_store_that_is_away_is_exit_code_3(run: Run, tmp_path: Path) -> None:
     assert "locked" in result.err
 
 
-def test_looking_at_a_store_does_not_make_it(run: Run) -> None:
+def test_a_reading_command_does_not_create_a_store(run: Run) -> None:
     typo = run("stats", "--store", "sqlite:///typo.db")
     assert (typo.code, "--store" in typo.err) == (2, True)
     assert not Path("typo.db").exists()
@@ -255,7 +259,9 @@ def test_explain_names_a_missing_part_and_fails(run: Run, tmp_path: Path) -> Non
     assert "keyed by  its transport id, because body.sessionId is null" in result.out
 
 
-def test_explain_says_how_strong_a_key_is_and_when_there_is_none(run: Run, tmp_path: Path) -> None:
+def test_explain_prints_the_strength_of_a_key_and_reports_a_missing_key(
+    run: Run, tmp_path: Path
+) -> None:
     assert "strength  business key, remembered for 10d" in run("explain", VOICE).out
     unknown = write_lines(tmp_path / "unknown.json", '{"light": "green"}')
     result = run("explain", unknown)
@@ -281,7 +287,7 @@ def test_explain_compares_two_events(run: Run, tmp_path: Path) -> None:
     assert (document["same"], document["differ"]) == (False, ["body.sessionId"])
 
 
-def test_explain_of_no_event_is_readable(run: Run, tmp_path: Path) -> None:
+def test_explain_reports_invalid_input_without_a_traceback(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     result = run("explain", tmp_path / "bad.json")
     assert result.code == 1
@@ -297,7 +303,7 @@ def test_init_writes_a_file_that_check_accepts_and_does_not_overwrite(run: Run) 
     assert "--force" in again.err
 
 
-def test_check_names_every_fault_with_its_line(run: Run, tmp_path: Path) -> None:
+def test_check_reports_every_fault_with_its_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(
         '[[rule]]\nname = "a"\nkey = ["detail..x"]\nremember = "soon"\n\n'
         '[[rule]]\nname = "b"\nkeys = ["id"]\n'
@@ -308,7 +314,7 @@ def test_check_names_every_fault_with_its_line(run: Run, tmp_path: Path) -> None
         assert fault in result.err
 
 
-def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> None:
+def test_check_reports_keys_that_have_changed(run: Run, tmp_path: Path) -> None:
     run("init", "--presets", "genesys")
     write_lines(tmp_path / "event.json", event(1))
     (tmp_path / "keys.json").write_text('[{"file": "event.json"}]')
@@ -321,7 +327,7 @@ def test_check_finds_keys_that_are_different_now(run: Run, tmp_path: Path) -> No
     assert "event.json: key" in result.out
 
 
-def test_configuration_may_stand_in_the_environment(
+def test_the_store_and_the_name_may_come_from_the_environment(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture = write_lines(tmp_path / "capture.jsonl", event(1))
@@ -352,7 +358,7 @@ def test_no_command_suggests_an_option_that_is_not_alike(run: Run) -> None:
                 assert other[0] == meant[0] or other in meant or meant in other, (named, other)
 
 
-def test_no_action_and_no_confirmation_stands_in_the_environment() -> None:
+def test_no_action_and_no_confirmation_can_be_set_in_the_environment() -> None:
     twins = {param.envvar for _, param in _options(cli) if param.envvar}
     words = ("STORE", "NAME", "PRESETS", "CONFIG", "QUEUE", "HISTORY", "HEADER")
     assert twins == {f"EVENTONCE_{word}" for word in words}
@@ -367,7 +373,7 @@ def test_the_help_names_every_variable_of_an_option(run: Run) -> None:
     assert reading == {"history", "workers", "show", "dashboard"}
 
 
-def test_several_presets_in_the_environment_stand_with_spaces_between_them(
+def test_several_presets_in_the_environment_are_separated_by_spaces(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVENTONCE_PRESETS", "stripe genesys")
@@ -416,7 +422,7 @@ def letters(run: Run, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_letters_are_listed_shown_and_chosen(run: Run, letters: Path) -> None:
+def test_letters_are_listed_shown_and_selected(run: Run, letters: Path) -> None:
     listed = run("letters", "list")
     assert "no customer for id-1" in listed.out
     assert len(listed.out.splitlines()) == 4
@@ -448,7 +454,7 @@ def test_letters_are_redriven_to_stdout_once(run: Run, letters: Path) -> None:
     assert len(run("letters", "list").out.splitlines()) == 2
 
 
-def test_letters_are_redriven_into_a_handler_of_ones_own(
+def test_letters_are_redriven_into_a_handler_of_the_user(
     run: Run, letters: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (letters / "my_app.py").write_text(
@@ -475,7 +481,7 @@ def test_the_demo_shows_that_only_eventonce_loses_and_repeats_nothing(run: Run) 
     ]
 
 
-def test_the_demo_tells_its_story_and_ends_with_a_page(
+def test_the_demo_prints_its_story_and_writes_a_page(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -489,7 +495,7 @@ def test_the_demo_tells_its_story_and_ends_with_a_page(
     assert "eventonce loses <b>0</b> and lets <b>0</b> through." in page
 
 
-def test_the_demo_writes_its_page_elsewhere_where_this_folder_takes_none(
+def test_the_demo_writes_its_page_to_another_folder_if_this_folder_refuses_the_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -500,7 +506,7 @@ def test_the_demo_writes_its_page_elsewhere_where_this_folder_takes_none(
     assert elsewhere.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_filter_knows_its_own_lines_only_as_long_as_their_rule_says(
+def test_a_filter_remembers_its_own_lines_only_for_the_time_of_their_rule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock()

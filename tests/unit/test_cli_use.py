@@ -1,4 +1,4 @@
-"""The command line as a new user meets it: wrong names, missing files, nobody to answer."""
+"""The command line of a new user: wrong names, missing files, unanswered questions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settle(name: str, call: int, handler: Callable[[Job], object]) -> None:
 # Names
 
 
-def test_show_finds_an_event_under_the_names_it_can_know_and_says_which(run: Run) -> None:
+def test_show_finds_an_event_under_another_name_and_prints_that_name(run: Run) -> None:
     Path("eventonce.toml").write_text(f'store = "{STORE}"\nname = "mine"\n{RULE}')
     Path("event.json").write_text(json.dumps(event(1)))
     settle("default", 1, print)
@@ -66,7 +66,7 @@ def test_show_finds_an_event_under_a_name_that_only_the_store_has(run: Run) -> N
     assert ": done under the name 'crm-x'" in found.out
 
 
-def test_show_names_what_it_tried_where_it_finds_nothing(
+def test_show_reports_the_names_that_it_tried_if_no_event_is_found(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_task, "LONGEST_NAME", 5)
@@ -83,7 +83,9 @@ def test_show_names_what_it_tried_where_it_finds_nothing(
     assert run("show", "event.json", "--name", "hidden", "--store", STORE).code == 0
 
 
-def test_what_is_neither_a_file_nor_a_key_is_said_before_a_store_is_looked_for(run: Run) -> None:
+def test_an_argument_that_is_neither_a_file_nor_a_key_is_refused_before_the_store_is_opened(
+    run: Run,
+) -> None:
     wrong = run("show", "evnt.json")
     assert (wrong.code, "neither a file nor a key" in wrong.err) == (2, True)
 
@@ -96,7 +98,7 @@ def test_what_is_neither_a_file_nor_a_key_is_said_before_a_store_is_looked_for(r
     [("list",), ("show",), ("export",), ("drop", "--yes"), ("redrive", "--handler", "-")],
 )
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_an_id_that_no_dead_letter_has_is_said_by_every_command(
+def test_an_id_that_no_dead_letter_has_is_reported_by_every_command(
     run: Run, command: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
     settle("default", 1, reject)
@@ -108,7 +110,7 @@ def test_an_id_that_no_dead_letter_has_is_said_by_every_command(
         json.loads(text)
 
 
-def test_one_thing_is_not_called_several(run: Run) -> None:
+def test_a_count_of_one_is_followed_by_the_singular(run: Run) -> None:
     Path("eventonce.toml").write_text(RULE)
     settle("default", 1, reject)
     assert "1 dead letter would" in run("letters", "redrive", "--dry-run", "--store", STORE).out
@@ -125,7 +127,7 @@ def test_one_thing_is_not_called_several(run: Run) -> None:
 
 @pytest.mark.parametrize("command", [("forget", "00ff"), ("letters", "drop")])
 @pytest.mark.parametrize("answer", ["", "n\n", "y\n"])
-def test_a_question_that_nobody_answers_says_what_is_missing(
+def test_a_question_without_an_answer_names_the_missing_option(
     run: Run, command: tuple[str, ...], answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle("default", 1, reject)
@@ -139,14 +141,16 @@ def test_a_question_that_nobody_answers_says_what_is_missing(
     assert kept == (0 if answer == "y\n" and command[0] == "letters" else 1)
 
 
-# Looking
+# Reading commands
 
 
 @pytest.mark.parametrize(
     "command",
     [("stats",), ("show", "00ff"), ("letters", "list"), ("letters", "redrive", "--dry-run")],
 )
-def test_to_look_makes_no_file_and_no_tables_in_another(run: Run, command: tuple[str, ...]) -> None:
+def test_a_reading_command_creates_no_file_and_no_tables_in_another_database(
+    run: Run, command: tuple[str, ...]
+) -> None:
     missing = run(*command, "--store", "sqlite:///typo.db")
     assert (missing.code, "--store" in missing.err) == (2, True)
     assert not Path("typo.db").exists()
@@ -219,9 +223,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("args", WRONG, ids=" ".join)
-def test_what_goes_wrong_is_json_too_where_json_is_asked_for(
-    run: Run, args: tuple[str, ...]
-) -> None:
+def test_errors_are_printed_as_json_with_the_option_json(run: Run, args: tuple[str, ...]) -> None:
     plain, wrong = run(*args), run(*args, "--json")
     assert wrong.code == plain.code == 2
     assert "Traceback" not in plain.err
@@ -230,11 +232,11 @@ def test_what_goes_wrong_is_json_too_where_json_is_asked_for(
     assert set(said) <= {"error", "faults"}
 
 
-# What is shown works as it is typed
+# Printed commands work as they are typed
 
 
 @pytest.mark.parametrize("start", [("eventonce",), (sys.executable, "-m", "eventonce")])
-def test_the_commands_that_the_demo_shows_work_as_they_stand(
+def test_the_commands_that_the_demo_prints_work_as_they_are_typed(
     tmp_path: Path, start: tuple[str, ...]
 ) -> None:
     folder = Path(sys.executable).parent
@@ -268,7 +270,7 @@ def test_the_commands_that_the_demo_shows_work_as_they_stand(
         ("lib/eventonce/__main__.py", "", f"{sys.executable} -m eventonce"),
     ],
 )
-def test_a_command_is_shown_as_it_was_started(
+def test_a_command_is_printed_in_the_form_in_which_it_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, path: str, shown: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -284,7 +286,7 @@ def test_a_command_is_shown_as_it_was_started(
 
 
 @pytest.mark.parametrize("command", ["sam", "terraform"])
-def test_a_function_is_given_a_store_that_it_can_reach_or_the_template_is_refused(
+def test_a_template_for_a_function_refuses_an_embedded_store_and_prints_no_password(
     run: Run, command: str
 ) -> None:
     told = ("infra", command, "--name", "crm", "--source", "com.example", "--store")
@@ -294,7 +296,7 @@ def test_a_function_is_given_a_store_that_it_can_reach_or_the_template_is_refuse
         for word in ("--store dynamodb://crm", "--role worker"):
             assert word in refused.err
         assert run(*told, embedded, "--role", "worker").code == 0
-    # What may hold a password is asked for when the template is deployed.
+    # A URI that may hold a password is a parameter of the template's deployment.
     asked = "StoreUri" if command == "sam" else "store_uri"
     for printed in ((), ("--json",)):
         secret = run(*told, "rediss://me:hunter2@cache:6379/0", *printed).out
@@ -318,7 +320,7 @@ ENTRY = {
 @pytest.mark.parametrize(
     "said", [ENTRY, {"Entries": [ENTRY]}, {**ENTRY, "Detail": {"order": 7}}], ids=str
 )
-def test_an_entry_of_putevents_is_the_event_that_eventbridge_makes_of_it(
+def test_an_entry_of_putevents_is_published_as_the_event_that_eventbridge_makes(
     said: dict[str, Any],
 ) -> None:
     raw = json.dumps(said).encode()
@@ -336,7 +338,7 @@ def test_an_entry_of_putevents_is_the_event_that_eventbridge_makes_of_it(
     }
 
 
-def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
+def test_every_copy_of_an_entry_is_sent_as_the_same_event(tmp_path: Path) -> None:
     (tmp_path / "entries.json").write_text(json.dumps([ENTRY, {**ENTRY, "Detail": "{}"}]))
     sent: list[bytes] = []
 
@@ -360,7 +362,7 @@ def test_every_copy_of_an_entry_is_sent_as_that_event(tmp_path: Path) -> None:
         b"{",
     ],
 )
-def test_what_is_no_such_entry_is_sent_as_it_is(raw: bytes) -> None:
+def test_input_that_is_no_entry_of_putevents_is_sent_unchanged(raw: bytes) -> None:
     assert published(raw, "") == [raw]
 
 
@@ -373,7 +375,7 @@ def test_an_entry_with_bytes_that_are_no_text_is_published_like_any_other() -> N
 # Tables
 
 
-def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
+def test_numbers_of_a_table_are_aligned_to_the_right_and_words_to_the_left() -> None:
     shown = table([("a", 1, "one"), ("bc", 12_345, "many")], head=("name", "events", "how"))
     assert click.unstyle(shown).splitlines() == [
         "name  events  how",
@@ -383,7 +385,7 @@ def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
 
 
 @pytest.mark.parametrize("wrap", [False, True])
-def test_on_a_terminal_the_last_column_is_cut_or_goes_on_below_itself(
+def test_on_a_terminal_the_last_column_of_a_table_is_cut_or_wrapped(
     wrap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

@@ -1,4 +1,4 @@
-"""CloudEvents as their own SDK sends them: binary, structured and batched, with any data."""
+"""CloudEvents as the SDK of CloudEvents sends them: binary, structured, batched, with any data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cloudevent(number: int, data: Any, media: str | None) -> CloudEvent:
 
 
 def meant(data: str | None) -> Any:
-    """The data that the SDK sends as JSON; it takes any text for that."""
+    """The data that the SDK sends as JSON; the SDK accepts any text as JSON."""
     try:
         return None if data is None else json.loads(data)
     except ValueError:
@@ -72,7 +72,7 @@ class Calls:
         return ask(self.app, message.body, headers=lowered(message)).statuses
 
 
-def test_every_event_of_the_sdk_runs_once_in_whichever_mode_it_comes() -> None:
+def test_every_event_of_the_sdk_runs_once_in_either_mode() -> None:
     calls = Calls()
     for number, (data, media) in enumerate(DATA):
         event = cloudevent(number, data, media)
@@ -86,7 +86,7 @@ def test_every_event_of_the_sdk_runs_once_in_whichever_mode_it_comes() -> None:
 
 
 @pytest.mark.parametrize(("data", "media"), DATA)
-def test_data_that_is_no_object_is_read_back_by_the_sdk_as_it_was(
+def test_data_that_is_no_object_is_read_back_unchanged_by_the_sdk(
     data: Any, media: str | None
 ) -> None:
     message = to_binary(cloudevent(1, data, media), JSONFormat())
@@ -112,7 +112,7 @@ def test_json_without_a_content_type_is_json(data: Any) -> None:
     assert event.detail["data"] == data
 
 
-def test_a_batch_of_structured_events_is_an_event_each() -> None:
+def test_each_element_of_a_batch_of_structured_events_is_one_event() -> None:
     calls = Calls()
     whole = [
         json.loads(to_structured(cloudevent(number, data, media), JSONFormat()).body)
@@ -123,7 +123,7 @@ def test_a_batch_of_structured_events_is_an_event_each() -> None:
     assert answer.statuses == ["done"] * len(DATA)
 
 
-def test_a_redriven_event_in_binary_mode_is_the_event_it_was() -> None:
+def test_a_redriven_event_in_binary_mode_has_the_same_key_id_type_and_source() -> None:
     for data, media in DATA:
         message = to_binary(cloudevent(1, data, media), JSONFormat())
         (event,) = read_body(message.body, lowered(message))
@@ -134,13 +134,13 @@ def test_a_redriven_event_in_binary_mode_is_the_event_it_was() -> None:
         assert (again.id, again.type, again.source) == (event.id, event.type, event.source)
 
 
-def test_a_page_cannot_make_a_browser_send_what_is_no_cloudevent_without_a_type() -> None:
+def test_a_request_without_a_content_type_that_is_no_cloudevent_is_answered_with_415() -> None:
     answer = ask(Calls().app, b"x", headers={"webhook-id": "m"})
     assert answer.status == 415
 
 
 @pytest.mark.parametrize("body", [b"no event", b"\xff\xfe", b"[1", b"", b"3"])
-def test_what_is_no_event_keeps_its_headers_and_two_requests_are_two_letters(body: bytes) -> None:
+def test_an_invalid_body_keeps_its_headers_and_each_request_is_one_dead_letter(body: bytes) -> None:
     calls = Calls()
     for id_ in ("m-1", "m-1", "m-2"):
         headers = JSON | {"webhook-id": id_, "webhook-signature": "secret"}
@@ -153,7 +153,7 @@ def test_what_is_no_event_keeps_its_headers_and_two_requests_are_two_letters(bod
     assert len(list(calls.consumer.letters())) == 2
 
 
-def test_a_dead_letter_that_was_mended_runs_under_the_key_of_its_request() -> None:
+def test_a_corrected_dead_letter_runs_under_the_key_of_its_request() -> None:
     calls = Calls()
     ask(calls.app, b"{broken", headers=JSON | {"webhook-id": "m-1"})
     (letter,) = calls.consumer.letters()
@@ -178,7 +178,7 @@ def test_the_largest_event_is_redriven_with_its_headers() -> None:
 
 
 @pytest.mark.parametrize("headers", [JSON, JSON | {"webhook-id": "m"}])
-def test_two_equal_elements_that_are_no_events_are_two_letters(headers: dict[str, str]) -> None:
+def test_two_equal_invalid_elements_of_a_body_are_two_dead_letters(headers: dict[str, str]) -> None:
     calls = Calls()
     for _ in range(2):
         assert ask(calls.app, b"[3, 4, 3]", headers=headers).statuses == ["invalid"] * 3

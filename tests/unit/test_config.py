@@ -48,7 +48,7 @@ def test_without_a_file_everything_has_its_default(
     assert load() == Config()
 
 
-def test_an_override_takes_the_place_of_every_rules_own_fields(tmp_path: Path) -> None:
+def test_an_override_replaces_the_fields_of_every_rule(tmp_path: Path) -> None:
     rules = written(tmp_path, FILE).all_rules()
     assert {rule.kind for rule in rules} == {"fact", "state"}
     assert {rule.remember for rule in rules} == {30 * 86_400_000}
@@ -82,7 +82,7 @@ def test_a_wrong_override_is_named_with_its_line_and_no_rule_is_blamed(
     "wrong",
     ["${flie:/run/key}", "${file:}", "${ssm:${USER}}", "${MY-KEY}", "${}", "${file:a\\u0000b}"],
 )
-def test_what_looks_like_a_reference_is_no_secret(tmp_path: Path, wrong: str) -> None:
+def test_a_malformed_reference_is_refused_as_a_secret(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "crm.toml"
     path.write_text(f'[receiver]\napi_keys = ["a key of many letters {wrong}"]')
     with pytest.raises(
@@ -154,22 +154,24 @@ def test_a_reference_behind_the_scheme_of_a_header_is_refused_too(tmp_path: Path
     "secret",
     ["envelopes:and-files", "$2b$12$abcdefghijklmnop", "50% of $ales, in 2026", "kms-file-ssm-env"],
 )
-def test_a_secret_that_only_has_such_letters_is_one(tmp_path: Path, secret: str) -> None:
+def test_a_secret_that_only_contains_letters_of_a_reference_is_accepted(
+    tmp_path: Path, secret: str
+) -> None:
     assert written(tmp_path, f"secrets = ['{secret}']").secrets == [secret]
 
 
-def test_a_value_that_a_reference_stands_for_is_taken_as_it_is(
+def test_the_value_of_a_reference_is_not_checked_for_another_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ODD", "env:is-how-this-secret-begins")
     assert written(tmp_path, "secrets = ['${ODD}']").secrets == ["env:is-how-this-secret-begins"]
 
 
-def test_elsewhere_than_in_a_secret_a_scheme_is_a_scheme(tmp_path: Path) -> None:
+def test_a_scheme_in_a_field_that_is_no_secret_is_not_taken_for_a_reference(tmp_path: Path) -> None:
     assert written(tmp_path, "[[sink]]\nto = 'file:events.jsonl'").sink[0].to == "file:events.jsonl"
 
 
-def test_every_field_of_texts_is_a_secret_or_known_to_be_none() -> None:
+def test_every_field_of_texts_is_a_secret_or_listed_as_no_secret() -> None:
     none = {
         *((name,) for name in ("presets", "rules", "keep_headers", "override", "sink", "rule")),
         *(("serve", "sns_topics"), ("infra", "pattern"), ("infra", "parameters")),
@@ -184,7 +186,7 @@ def test_every_field_of_texts_is_a_secret_or_known_to_be_none() -> None:
     assert found - none == set(SECRET_FIELDS) - {("sink", "headers")}
 
 
-def test_variables_are_filled_in_and_a_missing_one_is_named(
+def test_variables_are_filled_in_and_a_missing_variable_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHERE", "elsewhere")
@@ -230,7 +232,7 @@ crm = 7
 """
 
 
-def test_everything_that_is_wrong_is_named_at_once_each_with_its_line(
+def test_all_faults_of_a_file_are_reported_at_once_each_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOWHERE", raising=False)
@@ -295,7 +297,7 @@ def test_a_value_of_another_kind_is_named_and_not_shown(
         ('[[sink]]\nto = "table:events"', "table:events.*sqlite: or postgresql:"),
     ],
 )
-def test_what_can_never_work_is_said_before_the_first_event(
+def test_a_setting_that_can_never_work_is_refused_before_the_first_event(
     said: str, complaint: str, tmp_path: Path
 ) -> None:
     config = written(tmp_path, f'store = "memory:"\n{said}\n')

@@ -1,4 +1,4 @@
-"""The object users hold: handlers, outcomes, letters, results, and code that is already there."""
+"""The consumer of a user: handlers, outcomes, dead letters, results, and guarded blocks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_every_event_gets_one_outcome_in_the_order_given(consumer: Consumer) -> 
     assert statuses(outcomes) == ["done", "invalid", "done", "duplicate", "done"]
 
 
-def test_an_event_without_a_key_names_the_rule_that_took_it(consumer: Consumer) -> None:
+def test_the_outcome_of_an_event_without_a_key_names_the_rule_that_matched(
+    consumer: Consumer,
+) -> None:
     no_key = {"id": "1", "detail-type": "call", "detail": {}}
     outcomes = consumer.process([no_key, b"no event"])
     assert statuses(outcomes) == ["invalid", "invalid"]
@@ -74,7 +76,7 @@ def test_an_event_without_a_key_names_the_rule_that_took_it(consumer: Consumer) 
     assert sorted(letter.rule for letter in consumer.letters()) == ["", CALL.name]
 
 
-def test_a_copy_that_comes_later_says_whether_it_has_the_same_transport_id(
+def test_the_outcome_of_a_later_copy_says_whether_its_transport_id_is_the_same(
     consumer: Consumer,
 ) -> None:
     consumer.process([call(1)])
@@ -84,7 +86,7 @@ def test_a_copy_that_comes_later_says_whether_it_has_the_same_transport_id(
     assert "another transport id" in other.reason
 
 
-def test_a_batch_of_versions_gives_what_they_would_give_one_by_one(
+def test_versions_of_one_batch_are_decided_in_their_order(
     consumer: Consumer, seen: list[str]
 ) -> None:
     outcomes = consumer.process(
@@ -100,7 +102,7 @@ def test_the_same_state_within_the_time_is_unchanged(consumer: Consumer, seen: l
     assert seen == ["1-A"]
 
 
-def test_a_failed_handler_is_tried_again_and_then_kept_as_a_letter(
+def test_a_failed_event_is_tried_again_and_then_becomes_a_dead_letter(
     consumer: Consumer, store: MemoryStore, clock: ManualClock
 ) -> None:
     broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0, clock=clock)
@@ -113,7 +115,7 @@ def test_a_failed_handler_is_tried_again_and_then_kept_as_a_letter(
     assert "ZeroDivisionError" in letter.reason
 
 
-def test_a_copy_of_what_failed_in_its_batch_comes_again(store: MemoryStore) -> None:
+def test_a_copy_of_an_event_that_failed_in_the_same_batch_is_busy(store: MemoryStore) -> None:
     broken = Consumer(store, rules=[CALL], handler=lambda _: 1 / 0)
     outcomes = broken.process([call(1), call(1)])
     assert statuses(outcomes) == ["failed", "busy"]
@@ -136,7 +138,9 @@ def test_no_failure_waits_longer_than_a_queue_can_postpone_it(
     assert waits[-1] == 900_000
 
 
-def test_retry_says_when(store: MemoryStore, clock: ManualClock) -> None:
+def test_the_exception_retry_gives_the_time_of_the_retry(
+    store: MemoryStore, clock: ManualClock
+) -> None:
     def later(_: Job) -> None:
         raise Retry("not yet", after=7.5)
 
@@ -144,7 +148,7 @@ def test_retry_says_when(store: MemoryStore, clock: ManualClock) -> None:
     assert (outcome.status, outcome.retry_at) == ("failed", clock.now + 7_500)
 
 
-def test_reject_makes_a_letter_at_once(store: MemoryStore) -> None:
+def test_the_exception_reject_makes_a_dead_letter_at_once(store: MemoryStore) -> None:
     def never(_: Job) -> None:
         raise Reject("no such customer")
 
@@ -154,7 +158,7 @@ def test_reject_makes_a_letter_at_once(store: MemoryStore) -> None:
     assert "no such customer" in next(consumer.letters()).reason
 
 
-def test_redrive_runs_letters_again_and_drops_what_is_settled(
+def test_redrive_runs_dead_letters_again_and_deletes_the_settled_dead_letters(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     bad = {"call-1", "call-2"}
@@ -174,23 +178,25 @@ def test_redrive_runs_letters_again_and_drops_what_is_settled(
     assert statuses(consumer.process([call(1)])) == ["duplicate"]
 
 
-def test_redrive_keeps_a_dead_letter_that_another_runs_at_that_moment(store: MemoryStore) -> None:
+def test_redrive_keeps_a_dead_letter_that_another_redrive_runs_at_that_moment(
+    store: MemoryStore,
+) -> None:
     def never(_: Job) -> None:
         raise Reject("bad")
 
-    def runs_it_too(_: Job) -> None:
+    def runs_the_same_event(_: Job) -> None:
         second = Consumer(store, rules=[CALL], handler=lambda _: None)
         assert statuses(second.redrive()) == ["busy"]
-        # If this run now fails with its process, the dead letter is all that is left of the event.
+        # If the process of this run ends now, only the dead letter is left of the event.
         assert [letter.event for letter in second.letters()] == [call(1)]
 
     Consumer(store, rules=[CALL], handler=never).process([call(1)])
-    first = Consumer(store, rules=[CALL], handler=runs_it_too)
+    first = Consumer(store, rules=[CALL], handler=runs_the_same_event)
     assert statuses(first.redrive()) == ["done"]
     assert list(first.letters()) == []
 
 
-def test_redrive_does_not_run_what_was_done_meanwhile(
+def test_redrive_does_not_run_an_event_that_was_done_before(
     consumer: Consumer, store: MemoryStore, seen: list[str]
 ) -> None:
     def never(_: Job) -> None:
@@ -204,7 +210,7 @@ def test_redrive_does_not_run_what_was_done_meanwhile(
     assert seen == ["id-1"]
 
 
-def test_what_is_not_an_event_is_kept_as_a_letter_and_comes_back_on_redrive(
+def test_invalid_input_becomes_a_dead_letter_and_is_invalid_again_on_redrive(
     consumer: Consumer,
 ) -> None:
     consumer.process([b"no json", call("1").replace(b'"call-1"', b"null")])
@@ -215,7 +221,7 @@ def test_what_is_not_an_event_is_kept_as_a_letter_and_comes_back_on_redrive(
     assert len(list(consumer.letters())) == 2
 
 
-def test_two_consumers_on_one_store_each_have_a_dead_letter_of_what_is_no_event(
+def test_two_consumers_on_one_store_each_have_a_dead_letter_of_the_same_invalid_input(
     store: MemoryStore,
 ) -> None:
     consumers = [Consumer(store, name=name, handler=lambda _: None) for name in ("crm", "billing")]
@@ -224,7 +230,7 @@ def test_two_consumers_on_one_store_each_have_a_dead_letter_of_what_is_no_event(
     assert [[it.event for it in consumer.letters()] for consumer in consumers] == [[b"no json"]] * 2
 
 
-def test_an_event_nobody_takes_is_ignored_and_not_remembered(
+def test_an_event_without_a_handler_is_ignored_and_not_remembered(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     consumer = Consumer(store, rules=[CALL], clock=clock)
@@ -243,12 +249,12 @@ def test_the_first_handler_registered_takes_the_event(store: MemoryStore) -> Non
     assert took == ["first", "second"]
 
 
-def test_a_consumer_with_no_handler_says_so(store: MemoryStore) -> None:
+def test_a_consumer_without_a_handler_is_refused(store: MemoryStore) -> None:
     with pytest.raises(ConfigError, match="no handler"):
         Consumer(store).process([call(1)])
 
 
-def test_a_shared_store_wants_a_name() -> None:
+def test_a_shared_store_needs_a_name() -> None:
     class Shared(MemoryStore):
         embedded = False
 
@@ -277,7 +283,7 @@ def test_a_copy_gets_the_result_of_the_first_run(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 100_000])
-def test_a_result_that_cannot_be_kept_is_said_and_costs_nothing(
+def test_a_result_that_cannot_be_kept_is_reported_and_the_event_is_done(
     store: MemoryStore, result: object
 ) -> None:
     consumer = Consumer(store, rules=[CALL], handler=lambda _: result)
@@ -286,7 +292,7 @@ def test_a_result_that_cannot_be_kept_is_said_and_costs_nothing(
     assert "not kept" in first.reason
 
 
-def test_an_async_handler_works_from_plain_code_and_on_a_loop(store: MemoryStore) -> None:
+def test_an_async_handler_runs_from_plain_code_and_on_a_loop(store: MemoryStore) -> None:
     ran: list[str] = []
 
     async def handler(job: Job) -> str:
@@ -304,7 +310,7 @@ def test_an_async_handler_works_from_plain_code_and_on_a_loop(store: MemoryStore
     consumer.close()
 
 
-def test_an_async_handler_in_plain_code_on_a_loop_says_at_once_what_to_do(
+def test_process_with_an_async_handler_on_a_loop_is_refused_and_names_process_async(
     store: MemoryStore,
 ) -> None:
     async def handler(_: Job) -> None: ...
@@ -319,7 +325,7 @@ def test_an_async_handler_in_plain_code_on_a_loop_says_at_once_what_to_do(
     assert store.stats().records == 0
 
 
-def test_a_handler_that_hides_its_coroutine_is_not_taken_for_done(store: MemoryStore) -> None:
+def test_an_event_whose_plain_handler_returns_a_coroutine_is_failed(store: MemoryStore) -> None:
     async def inner() -> None: ...
 
     def handler(_: Job) -> Any:
@@ -353,7 +359,9 @@ def test_async_handlers_of_one_batch_run_side_by_side(store: MemoryStore) -> Non
     assert statuses(asyncio.run(main())) == ["done"] * 5
 
 
-def test_a_cancelled_batch_frees_what_was_not_done(store: MemoryStore, clock: ManualClock) -> None:
+def test_a_cancelled_batch_releases_the_events_that_were_not_done(
+    store: MemoryStore, clock: ManualClock
+) -> None:
     async def main() -> None:
         started = asyncio.Event()
 
@@ -374,7 +382,7 @@ def test_a_cancelled_batch_frees_what_was_not_done(store: MemoryStore, clock: Ma
     assert statuses(after.process([call(1)])) == ["done"]
 
 
-def test_an_interrupted_batch_keeps_what_was_done_and_frees_the_rest(
+def test_an_interrupted_batch_settles_its_finished_events_and_releases_the_others(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     def handler(job: Job) -> None:
@@ -415,7 +423,9 @@ def test_an_async_function_is_guarded_by_once_without_any_other_handler() -> Non
     assert len(ran) == 1
 
 
-def test_once_may_be_left_in_another_context_than_it_was_entered_in(consumer: Consumer) -> None:
+def test_a_block_of_once_may_be_left_in_another_context_than_the_context_of_its_entry(
+    consumer: Consumer,
+) -> None:
     """FastAPI enters and leaves a plain dependency in two threads, each with its own context."""
     block = consumer.once(call(1))
     job = contextvars.copy_context().run(block.__enter__)
@@ -424,7 +434,7 @@ def test_once_may_be_left_in_another_context_than_it_was_entered_in(consumer: Co
     assert job.outcome.status == "done"
 
 
-def test_once_frees_a_block_that_raised(consumer: Consumer) -> None:
+def test_once_releases_the_event_of_a_block_that_raised(consumer: Consumer) -> None:
     with pytest.raises(ValueError, match="no"), consumer.once(call(1)) as job:
         raise ValueError("no")
     assert job.outcome is not None
@@ -436,7 +446,7 @@ def test_once_frees_a_block_that_raised(consumer: Consumer) -> None:
     assert job.outcome.status == "done"
 
 
-def test_once_says_what_is_no_event(consumer: Consumer) -> None:
+def test_once_does_not_run_invalid_input(consumer: Consumer) -> None:
     with consumer.once(b"{") as job:
         assert not job.run
     assert job.outcome is not None
@@ -467,7 +477,7 @@ def test_the_effect_id_is_the_same_over_retries_and_differs_between_versions(
     assert first[1] == second[1]
 
 
-def test_observers_hear_every_outcome_and_their_faults_are_their_own(
+def test_observers_get_every_outcome_and_an_error_of_an_observer_fails_no_event(
     consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(outcome: Outcome, seconds: float) -> None:
@@ -500,7 +510,7 @@ def test_a_rule_may_run_unguarded_with_the_store_away_and_says_so() -> None:
     assert "away" in outcome.reason
 
 
-def test_a_completion_is_told_again_while_the_store_is_away(
+def test_a_completion_is_sent_again_while_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
@@ -522,7 +532,7 @@ def test_a_completion_that_cannot_be_stored_is_not_acknowledged(
     assert "could not be stored" in outcome.reason
 
 
-def test_a_letter_that_cannot_be_kept_is_not_acknowledged() -> None:
+def test_an_event_whose_dead_letter_cannot_be_kept_is_failed() -> None:
     store = WatchedStore(away("put_letters"))
     consumer = Consumer(store, rules=[CALL], handler=reject)
     assert statuses(consumer.process([call(1), b"{"])) == ["failed", "failed"]
@@ -531,7 +541,7 @@ def test_a_letter_that_cannot_be_kept_is_not_acknowledged() -> None:
     assert len(list(consumer.letters())) == 1
 
 
-def test_a_shadow_rule_runs_everything_and_says_what_it_would_have_done(
+def test_a_shadow_rule_runs_every_event_and_reports_the_copy(
     store: MemoryStore,
 ) -> None:
     ran: list[str] = []
@@ -543,7 +553,7 @@ def test_a_shadow_rule_runs_everything_and_says_what_it_would_have_done(
     assert ran == ["id-1", "id-1"]
 
 
-def test_one_store_with_two_configurations_heeds_both(
+def test_two_consumers_with_different_rules_on_one_store_each_keep_their_rules(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     """E9: the second configuration of a store object is not silently ignored."""

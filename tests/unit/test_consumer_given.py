@@ -1,4 +1,4 @@
-"""The arguments of a consumer are checked when it is made, not when the first event comes."""
+"""The arguments of a consumer are checked at its construction, not at the first event."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EVENT = {"id": "1", "source": "s", "detail-type": "call.end", "detail": {}}
 
 @pytest.mark.parametrize("store", [Path("events.db"), None, object()])
 @pytest.mark.parametrize("name", [None, "crm"])
-def test_what_is_no_store_is_refused(store: Any, name: str | None) -> None:
+def test_an_argument_that_is_no_store_is_refused(store: Any, name: str | None) -> None:
     with pytest.raises(ConfigError, match="expected a store, or the URI of one"):
         Consumer(store, name=name)
 
 
-def test_what_is_no_handler_is_refused() -> None:
+def test_an_argument_that_is_no_handler_is_refused() -> None:
     nothing: Any = 5
     with pytest.raises(ConfigError, match=r"expected a handler.* not 5"):
         Consumer(MemoryStore(), handler=nothing)
@@ -82,7 +82,7 @@ def test_an_option_that_can_never_work_is_refused_at_once(
         ({"wait": nan}, "wait must be a number of seconds, not nan"),
     ],
 )
-def test_a_number_that_process_cannot_keep_to_is_refused(
+def test_an_invalid_number_given_to_process_is_refused(
     given: dict[str, Any], complaint: str
 ) -> None:
     consumer = Consumer(MemoryStore(), handler=lambda _: None)
@@ -93,7 +93,7 @@ def test_a_number_that_process_cannot_keep_to_is_refused(
             asyncio.run(consumer.process_async([EVENT], **given))
 
 
-def test_a_deadline_that_is_over_is_one_of_now() -> None:
+def test_a_deadline_in_the_past_is_treated_as_a_deadline_of_now() -> None:
     consumer = Consumer(MemoryStore(), handler=lambda _: None)
     assert consumer.process([EVENT], deadline=-1, margin=1)[0].status == "failed"
     assert consumer.process([EVENT], deadline=-1)[0].status == "done"
@@ -150,25 +150,25 @@ def test_an_argument_that_can_never_work_is_refused_at_once(
         call(consumer, given)
 
 
-def test_a_retry_after_no_number_is_refused() -> None:
+def test_a_retry_whose_time_is_no_number_is_refused() -> None:
     later: Any = "5"
     with pytest.raises(ValueError, match="after must be 0 to 1209600 seconds, not '5'"):
         Retry("later", after=later)
 
 
-def test_an_empty_older_secret_finds_what_was_kept_before_there_was_one() -> None:
+def test_an_empty_older_secret_finds_the_records_from_before_the_first_secret() -> None:
     store, ran = MemoryStore(), list[Job]()
     for secrets in ((), (b"a secret of some length", b"")):
         Consumer(store, handler=ran.append, secrets=secrets).process([EVENT])
     assert len(ran) == 1
 
 
-def test_a_coroutine_that_nobody_awaits_is_told_and_closed() -> None:
+def test_a_coroutine_that_a_plain_handler_returns_is_reported_and_closed() -> None:
     async def inner() -> None: ...
 
     def handler(_: Job) -> Any:
         return inner()
 
-    # A warning is an error in these tests, and one that nobody awaits would warn.
+    # A warning is an error in these tests, and a coroutine that is not awaited would warn.
     (outcome,) = Consumer(MemoryStore(), handler=handler).process([b'{"id": "1", "type": "t"}'])
     assert "async def" in outcome.reason

@@ -1,5 +1,5 @@
-"""The dashboard without a browser: what its pages say, what it asks the store and the history, and
-what becomes of it when these are away."""
+"""The dashboard without a browser: the text of its pages, its calls to the store and the history,
+and its answers while these are away."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class World:
 
 
 async def asked(app: Any, *paths: str) -> list[httpx.Response]:
-    """The answers to all these at once, for who has the link."""
+    """The answers to simultaneous requests for all these paths, with the cookie of the link."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=HERE, timeout=60) as client:
         await client.get(app.state.context.access.link(f"{HERE}/"))
@@ -94,7 +94,7 @@ async def asked(app: Any, *paths: str) -> list[httpx.Response]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at the store or the history is waited for, however busy the machine is."""
+    """Patience with each call to the store and to the history, however busy the machine is."""
     monkeypatch.setattr("eventonce.dashboard.snapshots.FIRST_WAIT", PATIENCE)
     monkeypatch.setattr(BlockingCalls.__call__, "__defaults__", (PATIENCE,))
 
@@ -107,7 +107,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.consumer.close()
 
 
-def test_every_page_is_whole_escaped_and_lets_in_no_script_but_ours(world: World) -> None:
+def test_every_page_is_complete_and_escaped_and_allows_only_the_scripts_of_the_dashboard(
+    world: World,
+) -> None:
     for path, answer in zip(PAGES, world.asked(*PAGES), strict=True):
         assert answer.status_code == 200, (path, answer.text)
         policy = answer.headers["content-security-policy"]
@@ -132,7 +134,7 @@ def test_the_record_of_shadow_mode_is_reported(tmp_path: Path, run: Run) -> None
     )
     capture = tmp_path / "c.jsonl"
     capture.write_bytes(b"\n".join([ended(1, "c-1"), ended(2, "c-2")]))
-    # One after the other: a copy beside its original would wait for it, and is no drop.
+    # In sequence: a copy at the same time as its original would wait, and is no drop.
     for _ in range(2):
         assert run("run", "-c", config, "--from", capture).code == 0
     options = ["--config", str(config)]
@@ -153,7 +155,7 @@ def test_two_answers_never_share_a_nonce(world: World) -> None:
     assert len(policies) == 3
 
 
-def test_the_overview_counts_what_was_decided(world: World) -> None:
+def test_the_overview_counts_the_decisions(world: World) -> None:
     (answer,) = world.asked("/")
     text = re.sub("<[^>]*>", " ", answer.text)
     assert re.search(r"Ran\s+…\s+3\s+60.0", text), "no rate is known at the first look"
@@ -164,7 +166,7 @@ def test_the_overview_counts_what_was_decided(world: World) -> None:
 
 
 def rows_of(page: str, title: str) -> Iterator[tuple[str, int]]:
-    """Of each row below this title: the address that it leads to, and its number."""
+    """The link and the number of each row below this title."""
     (_, _, below) = page.partition(f"<h2>{title}</h2>")
     for row in re.findall("<tr>(.*?)</tr>", below.partition("</section>")[0])[1:]:
         (link,) = re.findall('href="(.*?)"', row)
@@ -195,7 +197,7 @@ def test_a_number_of_the_overview_leads_to_the_decisions_that_it_counts(tmp_path
         assert f'value="{chosen}" selected' in answer.text
 
 
-def test_a_search_finds_the_story_of_a_conversation_and_escapes_it(world: World) -> None:
+def test_a_search_finds_the_story_of_a_conversation_and_escapes_its_text(world: World) -> None:
     story, found, event_ = world.asked(
         "/search?conversation=c-1", "/search?reason=CRM", "/search?event=id-1"
     )
@@ -265,13 +267,13 @@ def test_a_story_leads_to_its_dead_letter(tmp_path: Path, secrets: list[bytes]) 
         for answer in asyncio.run(asked(app, *paths))
     ]
     link = "/letters?conversation=c-1&amp;consumer=crm"
-    # By its event alone, nobody knows which conversation a digest stands for.
+    # A search by event alone cannot tell which conversation a digest stands for.
     assert links == [[link], [] if secrets else [link]]
     (letters,) = asyncio.run(asked(app, html.unescape(link)))
     assert "<b>1\u00a0dead letter</b>" in letters.text
 
 
-def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
+def test_a_story_with_decisions_that_cannot_be_found_is_marked_as_incomplete(world: World) -> None:
     with History(world.history, secrets=[b"a secret of another file"]) as other:
         consumer = Consumer("memory:", name="crm", handler=lambda _: None)
         consumer.observers.append(other.observer(consumer))
@@ -282,7 +284,7 @@ def test_a_story_of_which_a_part_cannot_be_found_says_so(world: World) -> None:
     assert "may have more decisions" not in by_key.text
 
 
-def test_a_story_that_a_limit_cuts_shows_the_run(tmp_path: Path) -> None:
+def test_a_story_that_is_cut_by_the_limit_still_shows_the_run(tmp_path: Path) -> None:
     consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=lambda _: None)
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as kept:
@@ -297,7 +299,7 @@ def test_a_story_that_a_limit_cuts_shows_the_run(tmp_path: Path) -> None:
     assert "The latest 4 decisions, and 1 run before them. " in text
 
 
-def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) -> None:
+def test_a_view_shows_the_command_that_finds_the_same_decisions(world: World, run: Run) -> None:
     paths = ("/search?conversation=c-1", "/search?status=done,busy&since=1h&rule=calls", "/")
     for path, answer in zip(paths, world.asked(*paths), strict=True):
         (command,) = re.findall('<code id="command">(.*?)</code>', answer.text)
@@ -321,13 +323,13 @@ def test_a_view_names_the_command_that_finds_the_same(world: World, run: Run) ->
         ("until=99999999999999d", "until: "),
     ],
 )
-def test_a_wrong_field_is_named(world: World, query: str, said: str) -> None:
+def test_a_wrong_field_of_a_search_is_reported(world: World, query: str, said: str) -> None:
     (answer,) = world.asked(f"/search?{query}")
     assert answer.status_code == 400
     assert said in answer.text.replace("&#x27;", "'")
 
 
-def test_odd_queries_break_nothing(world: World) -> None:
+def test_odd_queries_are_answered_without_a_server_error(world: World) -> None:
     odd = ("/?range=%00", "/search?limit=-1", "/search?conversation=%00%ff", "/search?limit=999999")
     assert [one.status_code for one in world.asked(*odd)] == [200] * 4
     ends = ("/letters?since=9999-12-31T23:59-23:59", "/letters/drop?until=0001-01-01T00:00%2B23:59")
@@ -338,7 +340,7 @@ def test_odd_queries_break_nothing(world: World) -> None:
     assert world.asked("/static/../app.py")[0].status_code == 404
 
 
-def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path: Path) -> None:
+def test_a_missing_history_and_a_store_that_is_away_are_reported(tmp_path: Path) -> None:
     def away() -> Any:
         raise StoreUnavailable("redis://cache: no route to it")
 
@@ -355,7 +357,7 @@ def test_a_history_that_is_not_there_and_a_store_that_is_away_are_told(tmp_path:
     assert "No history is kept" in without[0].text
 
 
-def test_leases_of_all_processes_are_shown_those_of_this_one_as_they_are_now(
+def test_leases_of_all_processes_are_shown_and_the_leases_of_this_process_are_current(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = Lease("call.ended", "calls", 2, "ab" * 16, 0, 0, 60_000)
@@ -409,7 +411,9 @@ def plain(page: str) -> str:
     return re.sub("<[^>]*>", " ", page).replace("\u00a0", " ")
 
 
-def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_hangs_does_not_hold_up_a_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
 
     class Hanging(MemoryStore):
@@ -434,7 +438,9 @@ def test_a_store_that_hangs_holds_up_no_page(world: World, monkeypatch: pytest.M
         go_on.set()
 
 
-def test_a_place_that_hangs_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_that_wait_for_a_store_that_hangs_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go_on = threading.Event()
     begun: list[int] = []
 
@@ -457,7 +463,9 @@ def test_a_place_that_hangs_has_few_threads(monkeypatch: pytest.MonkeyPatch) -> 
     assert last == "answer"
 
 
-def test_whatever_a_store_raises_is_no_answer_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_a_store_is_reported_as_unavailable_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken() -> None:
         raise ValueError("a driver from elsewhere")
 
@@ -466,7 +474,7 @@ def test_whatever_a_store_raises_is_no_answer_of_it(caplog: pytest.LogCaptureFix
     assert "a driver from elsewhere" in caplog.text
 
 
-def test_where_no_thread_can_be_started_a_later_call_has_its_room(
+def test_a_call_for_which_no_thread_could_be_started_takes_no_room_from_a_later_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refused(_: threading.Thread) -> None:
@@ -484,7 +492,7 @@ def test_where_no_thread_can_be_started_a_later_call_has_its_room(
     assert asyncio.run(ask()) == "answer"
 
 
-def test_a_page_that_breaks_says_so_and_logs_why(
+def test_a_page_that_fails_is_answered_with_500_and_the_error_is_logged(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: object) -> None:
@@ -518,12 +526,12 @@ def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, no look is too old to be shared."""
+    """Stop the clock of the snapshots, so that no snapshot is too old to be shared."""
     clock = SimpleNamespace(monotonic=lambda: 1000.0)
     monkeypatch.setattr("eventonce.dashboard.snapshots.time", clock)
 
 
-def test_many_who_watch_cost_no_more_than_one(
+def test_many_requests_make_no_more_calls_to_the_store_and_the_history_than_one_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped_clock(monkeypatch)
@@ -536,7 +544,7 @@ def test_many_who_watch_cost_no_more_than_one(
     assert sorted(made) == alone
 
 
-def test_a_history_that_is_away_is_asked_by_one_for_all(
+def test_a_history_that_is_away_is_asked_at_most_3_times_for_many_requests(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_: list[object] = []
@@ -553,7 +561,7 @@ def test_a_history_that_is_away_is_asked_by_one_for_all(
     assert len(asked_) <= 3
 
 
-def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_pause(
+def test_the_rate_is_the_difference_of_two_snapshots_and_begins_anew_after_a_pause(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -583,28 +591,30 @@ def test_the_rate_of_now_is_the_difference_of_two_looks_and_begins_anew_after_a_
     assert len([at for at, _ in snapshots.plotted(LIVE_RANGE, past) if at % 60_000 != 30_000]) <= 2
 
 
-def test_nothing_is_asked_while_nobody_watches(
+def test_no_call_to_the_store_or_the_history_is_made_without_a_request_for_a_page(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = counting(world, monkeypatch)
 
-    async def look_and_go() -> None:
+    async def request_a_page() -> None:
         app = dashboard(world.resources)
         await asked(app, "/static/dashboard.css")
         assert made == []
         await asked(app, "/")
         assert made
-        # Whatever a look has begun ends, and nothing is left that could begin another.
+        # All tasks that a request began end, and no task is left that could begin another.
         begun = asyncio.all_tasks() - {asyncio.current_task()}
         if begun:
             await asyncio.wait(begun, timeout=PATIENCE)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(look_and_go())
+    asyncio.run(request_a_page())
 
 
-def test_the_parts_of_a_page_stay_while_the_history_is_away(world: World) -> None:
-    """A stream tells the health, and does not break."""
+def test_a_stream_sends_only_the_health_and_the_state_while_the_history_is_away(
+    world: World,
+) -> None:
+    """The stream sends the health, and does not break."""
 
     async def watch() -> list[str]:
         context = world.app.state.context
@@ -657,7 +667,9 @@ SAID = [
 
 
 @pytest.mark.parametrize(("seen", "said", "harm"), SAID)
-def test_the_sentence_about_health_names_the_worst_first(seen: Seen, said: str, harm: bool) -> None:
+def test_the_sentence_about_health_names_the_worst_fault_first(
+    seen: Seen, said: str, harm: bool
+) -> None:
     found = health(seen)
     assert said in _text(found)
     assert found.harm == harm
@@ -675,7 +687,7 @@ def test_the_sentence_about_health_names_the_worst_first(seen: Seen, said: str, 
         ({"live": True, "overdue": 2}, "2 handlers have run for longer than the timeout"),
     ],
 )
-def test_the_health_names_the_fault_of_the_worker_beside_it(
+def test_the_health_names_the_fault_of_the_worker_in_the_same_process(
     state: dict[str, Any], said: str
 ) -> None:
     app = dashboard(Resources(MemoryStore, state=lambda: state))
@@ -688,7 +700,7 @@ def _text(found: Health) -> str:
     return text.replace("\u00a0", " ").replace("\u202f", " ")
 
 
-def test_the_health_counts_an_event_that_was_given_up_once_however_many_copies_came(
+def test_the_health_counts_an_event_that_was_given_up_once_in_spite_of_its_copies(
     tmp_path: Path,
 ) -> None:
     consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=reject)
@@ -720,6 +732,6 @@ def test_a_server_sent_event_keeps_every_line_of_its_text() -> None:
     assert event("x", "a\rb\u2028c") == "event: x\ndata: a\ndata: b\ndata: c\n\n"
 
 
-def test_sizes_are_told_in_their_units() -> None:
+def test_sizes_are_shown_in_their_units() -> None:
     told = [size_of(octets).replace("\u202f", " ") for octets in (0, 999, 12_100_000, 5 * 10**15)]
     assert told == ["0 bytes", "999 bytes", "12.1 MB", "5e+03 TB"]

@@ -1,4 +1,4 @@
-"""Access to the dashboard: who is let in, who may act, and which requests are another site's."""
+"""Access to the dashboard: admitted people, permitted actions, refused requests of other sites."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def told(request: Request) -> Response:
 
 
 class Client:
-    """Asks an app, and keeps its cookies as a browser does."""
+    """An HTTP client of an app, which keeps cookies as a browser does."""
 
     def __init__(self, app: Any, base_url: str = HERE) -> None:
         self._app = app
@@ -70,7 +70,7 @@ def basic(name: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {text}"}
 
 
-def test_the_link_lets_in_and_leaves_a_cookie_that_no_other_site_can_use() -> None:
+def test_the_link_admits_its_user_and_sets_a_cookie_that_no_other_site_can_use() -> None:
     access = Access(DashboardTable())
     client = asking(access)
     refused = client.get("/letters")
@@ -94,7 +94,7 @@ def test_the_link_lets_in_and_leaves_a_cookie_that_no_other_site_can_use() -> No
 @pytest.mark.parametrize(
     "other", ['x={"a": "b"}', "no pair", 'q="a"b"', "a[0]=1", "=", "expires=1"]
 )
-def test_a_cookie_of_something_else_on_this_machine_keeps_nobody_out(other: str) -> None:
+def test_a_cookie_of_another_program_on_this_machine_does_not_cause_a_refusal(other: str) -> None:
     access = Access(DashboardTable())
     client = asking(access)
     cookie, _, _ = client.get(access.link(f"{HERE}/")).headers["set-cookie"].partition(";")
@@ -123,7 +123,7 @@ def test_the_link_leads_to_no_other_site() -> None:
         (basic("ann", "ann-pässword"), ["ann", "operator", "no customer 'Eve'"]),
     ],
 )
-def test_people_are_let_in_by_their_passwords(credentials: dict[str, str], answer: Any) -> None:
+def test_people_are_admitted_by_their_passwords(credentials: dict[str, str], answer: Any) -> None:
     client = asking(Access(PEOPLE), "http://eventonce.example.com")
     given = client.get("/", headers={k: v.encode("latin-1") for k, v in credentials.items()})
     if answer == 401:
@@ -133,7 +133,7 @@ def test_people_are_let_in_by_their_passwords(credentials: dict[str, str], answe
         assert given.json() == answer
 
 
-def test_where_people_have_passwords_there_is_no_link() -> None:
+def test_the_link_is_not_valid_when_people_have_passwords() -> None:
     access = Access(PEOPLE)
     assert access.link(f"{HERE}/") == f"{HERE}/"
     token = access._token
@@ -189,9 +189,7 @@ def test_an_action_of_another_site_is_refused(headers: dict[str, str], status: i
         ("", 403),
     ],
 )
-def test_without_passwords_a_stranger_s_name_for_this_machine_is_refused(
-    host: str, status: int
-) -> None:
+def test_without_passwords_a_foreign_host_name_is_refused(host: str, status: int) -> None:
     access = Access(DashboardTable())
     client = asking(access)
     client.cookies.set("eventonce-8090", access._token)
@@ -199,7 +197,7 @@ def test_without_passwords_a_stranger_s_name_for_this_machine_is_refused(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "fe80::1%eth0"])
-def test_without_passwords_no_address_of_others_is_listened_on(host: str) -> None:
+def test_without_passwords_an_address_that_other_machines_reach_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match="can be reached from other machines"):
         check_host(DashboardTable(), host)
     check_host(PEOPLE, host)
@@ -219,7 +217,7 @@ def test_loopback_needs_no_passwords() -> None:
         (DashboardTable(viewers={"a": "x" * 9}, operators={"a": "y" * 9}), "choose one"),
     ],
 )
-def test_passwords_that_protect_nothing_are_refused(settings: DashboardTable, said: str) -> None:
+def test_weak_or_ambiguous_passwords_are_refused(settings: DashboardTable, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Access(settings)
 
@@ -257,14 +255,16 @@ def test_a_viewer_reads_no_names_and_numbers_in_reasons(reason: str, shown: str)
         ("none", "document", 200),
     ],
 )
-def test_a_look_as_a_part_of_another_site_s_page_is_refused(
+def test_a_request_as_a_part_of_a_page_of_another_site_is_refused(
     site: str, dest: str, status: int
 ) -> None:
     headers = {"sec-fetch-site": site, "sec-fetch-dest": dest, **basic("ann", "ann-pässword")}
     assert asking(Access(PEOPLE)).get("/", headers=headers).status_code == status
 
 
-def test_a_wrong_password_is_logged_without_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_password_is_logged_without_the_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asking(Access(PEOPLE)).get("/", headers=basic("ann", "wrong-password"))
     assert "refused a wrong name or password from 127.0.0.1" in caplog.text
     assert "wrong-password" not in caplog.text

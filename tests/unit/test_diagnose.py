@@ -1,4 +1,4 @@
-"""`eventonce diagnose` against the truth of simulated traffic, on seeds it was not tuned for."""
+"""`eventonce diagnose` against the truth of simulated traffic, with seeds not used for tuning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEEDS = (7001, 7002)
 
 
 class Studied:
-    """A simulated capture, its truth, and what the diagnosis says."""
+    """A simulated capture, its truth, and its diagnosis."""
 
     def __init__(self, run: Run, folder: Path, *options: str) -> None:
         self.capture, truth, lines, rules = (folder / name for name in ("c", "t", "l", "r.toml"))
@@ -53,7 +53,7 @@ class Studied:
 
     @property
     def let_through(self) -> int:
-        """Copies whose key no earlier line of what they are told to be a copy of has."""
+        """The number of copies whose key no earlier line of the same original has."""
         rules = Ruleset(presets.resolve(["auto"]), name="study")
         keys: dict[int, set[bytes]] = {}
         for told, raw in zip(self.lines, self.capture.read_bytes().splitlines(), strict=True):
@@ -64,7 +64,7 @@ class Studied:
 
     @property
     def invented(self) -> int:
-        """Lines that are called a copy of another fact."""
+        """The number of lines that are reported as a copy of another fact."""
         pairs = zip(self.truth, self.lines, strict=True)
         return sum(
             told["copy_of"] is not None and self.truth[told["copy_of"] - 1]["fact"] != true["fact"]
@@ -74,7 +74,7 @@ class Studied:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("source", ["genesys", "cxone", "unknown"])
-def test_copies_are_found_with_their_cause_and_none_is_invented(
+def test_copies_are_found_with_their_cause_and_no_copy_is_invented(
     run: Run, tmp_path: Path, source: str, seed: int
 ) -> None:
     studied = Studied(run, tmp_path, "--source", source, "--seed", str(seed), "--events", "6000")
@@ -93,7 +93,9 @@ def test_copies_are_found_with_their_cause_and_none_is_invented(
 
 
 @pytest.mark.parametrize("source", ["genesys", "cxone", "unknown"])
-def test_a_capture_without_copies_yields_none(run: Run, tmp_path: Path, source: str) -> None:
+def test_no_copy_and_no_rule_is_reported_for_a_capture_without_copies(
+    run: Run, tmp_path: Path, source: str
+) -> None:
     options = ("--source", source, "--seed", "103", "--events", "4000", "--rate", "none")
     studied = Studied(run, tmp_path, *options)
     assert studied.found["copies"] == 0
@@ -140,7 +142,7 @@ def test_a_key_that_is_too_wide_is_named_with_the_fields_that_differ(
     assert "detail.eventBody.sessionId" in merged["text"]
 
 
-def test_a_weak_key_that_is_too_wide_is_named_though_a_better_one_is_learned(
+def test_a_weak_key_that_is_too_wide_is_named_although_a_better_key_is_learned(
     run: Run, tmp_path: Path
 ) -> None:
     capture, rules = tmp_path / "c.jsonl", tmp_path / "wide.toml"
@@ -194,7 +196,7 @@ def test_lines_that_are_no_events_are_counted_and_the_rest_is_diagnosed(
     assert sum(one["count"] for one in faults) == found["lines"] - len(lines)
 
 
-def test_lines_without_a_key_are_all_counted_and_their_reasons_are_told_apart(
+def test_lines_without_a_key_are_all_counted_with_their_reasons(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.study.index.MOST_FAULTS", 2)
@@ -208,7 +210,7 @@ def test_lines_without_a_key_are_all_counted_and_their_reasons_are_told_apart(
     assert run("diagnose", capture).out.startswith("35 lines, 34 of them without a key")
 
 
-def test_a_terminal_says_how_many_types_and_fields_it_does_not_show(
+def test_the_report_on_a_terminal_counts_the_types_and_fields_that_are_not_shown(
     run: Run, tmp_path: Path
 ) -> None:
     wide = {"id": "1", "detail-type": "t", "detail": {f"f{n}": n for n in range(100)}}
@@ -219,7 +221,7 @@ def test_a_terminal_says_how_many_types_and_fields_it_does_not_show(
     assert ("type12" in shown, "type50" in shown) == (True, False)
 
 
-def test_the_window_that_is_named_is_not_one_that_the_latest_copy_just_fits_into() -> None:
+def test_the_proposed_window_is_longer_than_the_delay_of_the_latest_copy() -> None:
     day = 86_400_000
     assert "window of 5\u00a0days covers" in covering(Late({}, 4 * day - 1, 0, 0))
     assert "window of 40\u00a0days covers" in covering(Late({}, 20 * day, 0, 0))
@@ -239,7 +241,7 @@ def test_a_field_that_no_rule_can_name_is_left_out_of_a_proposed_rule() -> None:
         (29, 1, ["Not enough yet", "Not proved"]),
     ],
 )
-def test_a_rule_in_a_comment_says_which_proof_it_lacks(
+def test_a_rule_that_is_proposed_in_a_comment_names_the_missing_proof(
     under_new_ids: int, wrong: int, said: list[str]
 ) -> None:
     counts = (90, 40, under_new_ids, wrong)
@@ -262,7 +264,7 @@ def test_the_report_is_text_with_causes_remedies_and_rules(run: Run, tmp_path: P
     assert re.search(r"from \d{4}\u2011\d\d\u2011\d\d\u00a0\d\d:\d\d to ", page.read_text())
 
 
-def test_the_capture_is_never_written_over(run: Run, tmp_path: Path) -> None:
+def test_the_capture_is_never_overwritten(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     run("simulate", "--events", "50", "-o", capture)
     before = capture.read_bytes()
@@ -305,8 +307,8 @@ assert found[0] == found[1]
 """
 
 
-def test_several_processes_make_the_rows_that_one_makes(run: Run, tmp_path: Path) -> None:
-    """In a process of its own: this one has threads, which a fork does not take along."""
+def test_several_processes_make_the_same_rows_as_one_process(run: Run, tmp_path: Path) -> None:
+    """In a separate process: this process has threads, which a fork does not copy."""
     capture = tmp_path / "c.jsonl"
     sources = ("--source", "genesys", "--source", "unknown")
     run("simulate", *sources, "--seed", "106", "--events", "3000", "-o", capture)
@@ -315,7 +317,7 @@ def test_several_processes_make_the_rows_that_one_makes(run: Run, tmp_path: Path
     subprocess.run([sys.executable, "-c", SHARED, str(capture)], check=True)
 
 
-def test_the_report_obeys_no_event_and_hostile_values_do_not_stop_it(
+def test_the_report_prints_no_control_character_and_hostile_values_do_not_stop_the_diagnosis(
     run: Run, tmp_path: Path
 ) -> None:
     odd = {"\x07red": "0001-01-01T00:00:00", "n": 10**30, "t": "9999-12-31T23:59:59+00:00"}
@@ -349,7 +351,9 @@ def test_a_key_that_is_too_narrow_is_named_with_the_part_that_differs(
     assert (narrow["type"], narrow["count"]) == ("call", 3)
 
 
-def test_a_key_with_what_a_notice_writes_anew_is_too_narrow(run: Run, tmp_path: Path) -> None:
+def test_a_key_with_a_field_that_each_notification_writes_anew_is_too_narrow(
+    run: Run, tmp_path: Path
+) -> None:
     events = [
         made.classic({"eventBody": made.body(), "metadata": {"CorrelationId": n}}, id=f"e{n}")
         for n in range(3)
@@ -363,7 +367,7 @@ def test_a_key_with_what_a_notice_writes_anew_is_too_narrow(run: Run, tmp_path: 
     assert narrow["count"] == 2
 
 
-def test_a_transport_id_that_names_other_events_again_is_in_the_first_sentence(
+def test_transport_ids_that_are_used_again_for_other_events_are_reported(
     run: Run, tmp_path: Path
 ) -> None:
     times = [f"2026-11-16T00:{n // 60:02}:{n % 60:02}Z" for n in range(300)]
@@ -376,7 +380,7 @@ def test_a_transport_id_that_names_other_events_again_is_in_the_first_sentence(
     assert "drop about 250 events whose content is not that of the original." in said
 
 
-def test_one_event_is_told_without_a_time(run: Run, tmp_path: Path) -> None:
+def test_the_report_on_one_event_has_no_time(run: Run, tmp_path: Path) -> None:
     capture = write_lines(tmp_path / "c.jsonl", made.classic())
     assert run("diagnose", capture).out.startswith("1 event, and no copy was found among them.")
 
@@ -400,7 +404,7 @@ def test_the_rules_of_two_forms_of_a_source_have_names_of_their_own(
     assert run("backtest", tmp_path / "c.jsonl", "--rules", rules).code == 0
 
 
-def test_a_type_that_no_rule_names_is_said(run: Run, tmp_path: Path) -> None:
+def test_a_type_that_no_rule_names_is_reported(run: Run, tmp_path: Path) -> None:
     events = [
         {"detail-type": "odd", "source": "crm", "id": f"e{n}", "detail": {"n": n}} for n in range(3)
     ]
@@ -410,7 +414,9 @@ def test_a_type_that_no_rule_names_is_said(run: Run, tmp_path: Path) -> None:
     assert "no rule names this type" in unruled["text"]
 
 
-def test_an_event_in_an_event_that_nobody_unpacked_is_said(run: Run, tmp_path: Path) -> None:
+def test_an_event_inside_another_event_that_was_not_unpacked_is_reported(
+    run: Run, tmp_path: Path
+) -> None:
     inner = {"detail-type": "call", "detail": {"call": "c1"}}
     details = [{"text": json.dumps(inner)}, {"inner": inner}]
     events = [
@@ -422,7 +428,7 @@ def test_an_event_in_an_event_that_nobody_unpacked_is_said(run: Run, tmp_path: P
     assert [text.partition(" ")[0] for text in texts] == ["detail.inner", "detail.text"]
 
 
-def test_parts_that_are_missing_are_counted_and_no_value_is_told(run: Run, tmp_path: Path) -> None:
+def test_missing_parts_are_counted_and_no_value_is_printed(run: Run, tmp_path: Path) -> None:
     rules = tmp_path / "r.toml"
     rules.write_text(
         '[[rule]]\nname = "call"\nmatch = "call"\nkey = ["detail.call"]\nmissing = "id"\n'
@@ -437,7 +443,7 @@ def test_parts_that_are_missing_are_counted_and_no_value_is_told(run: Run, tmp_p
     assert "secret" not in missing["text"]
 
 
-def test_the_places_of_a_cause_are_told(run: Run, tmp_path: Path) -> None:
+def test_the_types_channels_and_times_of_a_cause_are_reported(run: Run, tmp_path: Path) -> None:
     capture = tmp_path / "c.jsonl"
     rates = ("--rate", "none", "--rate", "overlapping-rules=0.06")
     run("simulate", "--seed", "9107", "--events", "3000", *rates, "-o", capture)

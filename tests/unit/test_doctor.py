@@ -1,4 +1,4 @@
-"""The checks of `eventonce doctor`: each fault is found in facts alone; sound facts have none."""
+"""The checks of `eventonce doctor`: each fault is found in facts; sound facts have no fault."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def changed(**fields: Any) -> FileFacts:
 
 
 def state(**fields: Any) -> FileFacts:
-    """With a rule for a state, too."""
+    """The settings with a rule for a state, too."""
     own = Rule(name="own", subject="body.id", order="body.version", **fields)
     return replace(SETTINGS, rules=[own, *SETTINGS.rules])
 
 
 def charged(remember: str) -> FileFacts:
-    """With the rule of Stripe's webhooks alone, for another time."""
+    """The settings with only the rule of Stripe's webhooks, which remembers for another time."""
     (rule,) = [it for it in load("stripe").rules if it.name == "stripe.webhook"]
     return replace(SETTINGS, rules=[replace(rule, remember=remember)])
 
@@ -173,7 +173,7 @@ DIRECT = direct()
 
 
 def history(**facts: Any) -> Facts:
-    """Sound facts, with a history of which this is true."""
+    """Sound facts, with a history that has these facts."""
     return replace(
         SOUND, history=HistoryFacts("sqlite:///history.db", 30 * DAY * 1000, 500, **facts)
     )
@@ -468,7 +468,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
+def test_a_fault_is_found_as_the_only_fault_with_its_remedy(name: str) -> None:
     facts, what, fix = FAULTS[name]
     ((said, remedy),) = faults(facts)
     assert what in said
@@ -488,7 +488,7 @@ def test_a_fault_is_found_alone_with_its_remedy(name: str) -> None:
         ({"source": ["com.nobody"]}, ["v2.detail.*"], False),
     ],
 )
-def test_a_rule_that_brings_only_what_no_sink_takes_is_found(
+def test_a_rule_of_a_bus_that_delivers_only_events_without_a_sink_is_found(
     pattern: dict[str, Any], taken: list[str], fault: bool
 ) -> None:
     found = faults(delivery(pattern=pattern), replace(SETTINGS, taken=taken))
@@ -505,7 +505,7 @@ def test_a_mapping_that_is_off_shares_no_events() -> None:
     ]
 
 
-def test_a_short_delay_is_a_choice() -> None:
+def test_a_short_delay_of_the_queue_is_no_fault() -> None:
     assert faults(queue(delay=60)) == []
 
 
@@ -531,7 +531,7 @@ def test_a_rule_that_does_not_fit_the_set_up_is_found(
 
 
 @pytest.mark.parametrize("facts", [SOUND, DIRECT])
-def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
+def test_a_long_lease_of_a_fact_is_no_fault_for_a_function(facts: Facts) -> None:
     assert faults(facts, changed(lease="1h")) == []
 
 
@@ -560,11 +560,11 @@ def test_the_lease_of_a_fact_ends_with_the_function(facts: Facts) -> None:
         DIRECT,
         filtered({"body": {"x": ["y"]}}, {"body": {"source": ["x", *DELIVERY.pattern["source"]]}}),
         replace(SOUND, mappings=(MAPPING, SourceMapping("4-5-6", "calls:live"))),
-        # A queue alone brings the events of this one.
+        # This function gets its events from a queue only.
         replace(SOUND, functions=(replace(FUNCTION, invoked=AsyncFacts(1, 60)),)),
     ],
 )
-def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
+def test_a_set_up_that_only_resembles_a_fault_has_no_fault(facts: Facts) -> None:
     assert faults(facts) == []
 
 
@@ -600,19 +600,19 @@ def test_what_only_looks_like_a_fault_is_none(facts: Facts) -> None:
         ),
     ],
 )
-def test_a_thing_that_was_not_seen_is_not_checked(facts: Facts, what: str) -> None:
+def test_a_fact_that_could_not_be_read_is_reported_as_not_checked(facts: Facts, what: str) -> None:
     (one,) = [it for _, it in findings(facts, SETTINGS) if it.state != "ok"]
     assert one.state == "not checked"
     assert what in one.what
 
 
-def test_a_slow_answer_is_no_wrong_clock() -> None:
+def test_a_slow_answer_is_not_reported_as_a_wrong_clock() -> None:
     assert [ahead_of(theirs, 1_000, 90_000) for theirs in (1_000, 50_000, 90_000)] == [0, 0, 0]
     assert ahead_of(400, 1_000, 90_000) == 600
     assert ahead_of(90_100, 1_000, 90_000) == -100
 
 
-def test_a_misspelt_topic_is_a_fault_and_a_type_of_ones_own_is_not_checked() -> None:
+def test_a_misspelt_topic_is_a_fault_and_a_type_of_the_user_is_not_checked() -> None:
     unknown = [UnknownPattern("sink.match", "v2.nothing", ""), UnknownPattern("on", "mine", "")]
     found = [it for _, it in findings(SOUND, replace(SETTINGS, patterns=unknown))]
     assert [it.what for it in found if not it.fine] == [str(unknown[0])]
@@ -657,7 +657,7 @@ OVERLAPS = [
 
 
 @pytest.mark.parametrize(("one", "other", "both"), OVERLAPS)
-def test_patterns_overlap_where_an_event_may_match_both(
+def test_patterns_overlap_if_an_event_may_match_both(
     one: dict[str, Any], other: dict[str, Any], both: bool
 ) -> None:
     assert patterns.overlap(one, other) is both
@@ -683,19 +683,19 @@ COVERED = [
 
 
 @pytest.mark.parametrize(("wide", "narrow", "covered"), COVERED)
-def test_a_pattern_covers_another_where_each_event_of_that_one_matches(
+def test_a_pattern_covers_another_if_it_matches_each_event_of_the_other(
     wide: dict[str, Any], narrow: dict[str, Any], covered: bool
 ) -> None:
     assert patterns.covers(wide, narrow) is covered
 
 
-def test_a_type_is_named_only_where_a_pattern_names_types() -> None:
+def test_a_shared_type_is_named_only_if_a_pattern_names_types() -> None:
     topics = {"detail-type": [{"prefix": "v2.detail.events.conversation"}]}
     assert patterns.shared_type(topics, {"detail-type": [FLOW]}) == FLOW
     assert patterns.shared_type({"source": ["a"]}, {}) == ""
 
 
-def test_the_rights_of_a_session_are_those_of_its_role() -> None:
+def test_the_principal_of_a_session_is_its_role() -> None:
     session = "arn:aws:sts::111122223333:assumed-role/calls/i-1"
     assert _principal(session) == ROLE
     assert _principal("arn:aws:iam::111122223333:user/me") == "arn:aws:iam::111122223333:user/me"
@@ -716,7 +716,7 @@ def test_a_store_that_takes_no_write_is_a_fault() -> None:
     assert "locked by another" in fault.fix
 
 
-def test_a_set_up_without_aws_is_checked_as_far_as_it_goes(run: Run) -> None:
+def test_a_set_up_without_aws_is_checked_except_for_aws(run: Run) -> None:
     missing = run("doctor")
     assert (missing.code, "MISSING" in missing.out, "1 fault in" in missing.out) == (1, True, True)
     run("store", "create")
@@ -739,7 +739,7 @@ def test_a_sound_history_has_no_fault(facts: Facts) -> None:
     assert [it.what for area, it in findings(facts, SETTINGS) if area == "history"]
 
 
-def test_the_history_of_the_file_is_looked_at(run: Run, tmp_path: Path) -> None:
+def test_the_history_of_the_file_is_checked_without_a_change(run: Run, tmp_path: Path) -> None:
     config, path = tmp_path / "crm.toml", tmp_path / "history.db"
     config.write_text(
         f'store = "sqlite:///{tmp_path}/store.db"\nsecrets = ["a secret of enough length"]\n'

@@ -1,4 +1,4 @@
-"""The client that a DynamoDB store makes by itself: quickly, and as any other of botocore's."""
+"""The client that a DynamoDB store makes: quick to load, and equal to a client of botocore."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ def loaded(**environment: str) -> set[str]:
     return SLOW & set(done.stdout.split())
 
 
-def test_a_function_opens_a_store_without_what_is_slow_to_load() -> None:
+def test_a_function_opens_a_store_without_loading_slow_modules() -> None:
     assert loaded(**FUNCTION) == set()
 
 
-def test_botocore_makes_the_client_elsewhere_and_without_what_boto3_adds() -> None:
+def test_botocore_makes_the_client_outside_a_function_without_boto3_and_asyncio() -> None:
     assert loaded(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="false").isdisjoint({"boto3", "asyncio"})
     assert "botocore" in loaded(**FUNCTION, AWS_USE_DUALSTACK_ENDPOINT="false")
 
 
-def test_it_is_made_of_the_same_models_as_any_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_has_the_same_models_as_a_client_of_botocore(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     session = botocore.session.Session()
@@ -54,7 +56,7 @@ def test_it_is_made_of_the_same_models_as_any_other_client(monkeypatch: pytest.M
         )
 
 
-def test_models_of_ones_own_are_looked_for_where_the_environment_says(
+def test_models_of_the_user_are_searched_in_the_folder_of_aws_data_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODELS", str(tmp_path))
@@ -65,7 +67,7 @@ def test_models_of_ones_own_are_looked_for_where_the_environment_says(
     assert "" not in Models.of(botocore.session.Session()).search_paths
 
 
-def test_a_profile_that_is_not_there_is_said(
+def test_a_profile_that_does_not_exist_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""The engine, step by step: what it asks for, and what it makes of the answers."""
+"""The engine, step by step: its requests, and the outcomes that follow from the answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Driven:
     ],
     ids=["at the last attempt", "after one that does not count", "before it began"],
 )
-def test_what_is_given_up_was_tried_as_often_as_the_rule_says(
+def test_an_event_is_given_up_only_after_the_attempts_of_its_rule(
     started: bool, spared: int, status: str, action: str
 ) -> None:
     batch = Driven()
@@ -71,8 +71,8 @@ def asked(ask: Ask) -> Sequence[bool]:
     return [claim.alone for claim in ask.claims]
 
 
-def test_what_was_busy_when_it_had_the_process_alone_does_not_say_so_beside_others() -> None:
-    """Its crash would count as its own doing."""
+def test_an_event_that_was_busy_while_alone_claims_again_without_the_mark_alone() -> None:
+    """With the mark, a crash beside others would count as an attempt of the event."""
     batch = Driven()
     assert batch.to(Enter) == Enter(alone=False)
     assert asked(batch.to(Ask, False)) == [False]
@@ -85,7 +85,7 @@ def test_what_was_busy_when_it_had_the_process_alone_does_not_say_so_beside_othe
         assert asked(batch.to(Ask, False)) == [False]
 
 
-def test_what_cannot_have_the_process_alone_comes_again_when_its_lease_has_ended() -> None:
+def test_an_event_that_cannot_run_alone_is_retried_when_its_lease_has_ended() -> None:
     batch = Driven()
     batch.to(Enter)
     batch.to(Ask, False)
@@ -95,7 +95,7 @@ def test_what_cannot_have_the_process_alone_comes_again_when_its_lease_has_ended
 
 
 @pytest.mark.parametrize("answer", ["fenced", "unknown"])
-def test_what_ran_and_was_not_kept_comes_again_soon(answer: str) -> None:
+def test_an_event_whose_settlement_was_refused_is_retried_soon(answer: str) -> None:
     batch = Driven()
     batch.to(Enter)
     batch.to(Ask, False)

@@ -1,4 +1,4 @@
-"""The envelope reader: every form that arrives, every way to be no event."""
+"""The envelope reader: every form of an event, and every kind of invalid input."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def said(event: Event) -> tuple[str, str, str, str]:
 
 
 def each_of(payload: Any, max_bytes: int = MAX_BYTES) -> list[Event | EnvelopeError]:
-    """The events of a payload in their order, each bad one as its error."""
+    """The events of a payload in their order, an invalid event as its error."""
     events: list[Event | EnvelopeError] = []
     for part in elements(payload):
         try:
@@ -190,7 +190,7 @@ def test_a_rule_may_name_each_form() -> None:
 
 
 @pytest.mark.parametrize("given_", [form[0] for form in FORMS.values()], ids=FORMS)
-def test_what_an_event_keeps_as_raw_is_read_again_as_the_same(given_: Any) -> None:
+def test_the_raw_bytes_of_an_event_are_read_again_as_the_same_event(given_: Any) -> None:
     event = read(given_)
     again = read(event.raw)
     assert said(again) == said(event)
@@ -198,7 +198,7 @@ def test_what_an_event_keeps_as_raw_is_read_again_as_the_same(given_: Any) -> No
 
 
 def carried(inner: Any) -> dict[str, Any]:
-    """The same event in everything that may carry it."""
+    """The same event in every carrier."""
     text = json.dumps(inner)
     notice = {"Type": "Notification", "MessageId": "sns-1", "TopicArn": "a", "Message": text}
     return {
@@ -223,7 +223,7 @@ def carried(inner: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("carrier", carried(classic()))
 @pytest.mark.parametrize("as_", [raw, dict])
-def test_an_event_is_the_same_whatever_carries_it(carrier: str, as_: Any) -> None:
+def test_an_event_is_the_same_in_every_carrier(carrier: str, as_: Any) -> None:
     event = read(as_(carried(classic())[carrier]))
     assert said(event) == said(read(classic()))
     assert event.detail == classic()["detail"]
@@ -235,11 +235,11 @@ def test_an_event_is_the_same_whatever_carries_it(carrier: str, as_: Any) -> Non
     ("carrier", "expected"),
     [("a queue record", "m-1"), ("a received message", "m-1"), ("a topic's notice", "sns-1")],
 )
-def test_an_event_without_an_id_has_that_of_its_message(carrier: str, expected: str) -> None:
+def test_an_event_without_an_id_has_the_id_of_its_message(carrier: str, expected: str) -> None:
     assert read(carried({"state": "x"})[carrier]).id == expected
 
 
-def test_a_bus_fills_in_what_a_raw_payload_does_not_say() -> None:
+def test_the_metadata_of_a_bus_fill_in_the_missing_fields_of_a_payload() -> None:
     event = read(
         {
             "Data": {"order": 7},
@@ -258,7 +258,7 @@ def test_a_bus_fills_in_what_a_raw_payload_does_not_say() -> None:
     assert event.detail == {"order": 7}
 
 
-def test_a_bus_may_carry_what_is_no_object() -> None:
+def test_the_data_of_a_bus_may_be_no_object() -> None:
     event = read({"Data": "CgRhYmNk", "SystemMetadata": {"aws:EventId": "b-1"}})
     assert event.id == "b-1"
     assert event.detail["Data"] == "CgRhYmNk"
@@ -273,7 +273,9 @@ def test_a_bus_may_carry_what_is_no_object() -> None:
         ({"Data": classic(), "SystemMetadata": {"aws:DeliveryType": "LIVE"}}, ""),
     ],
 )
-def test_a_replay_is_known_for_one_and_stays_one(given_: Any, replay: str) -> None:
+def test_a_replay_is_recognised_and_stays_a_replay_when_read_again(
+    given_: Any, replay: str
+) -> None:
     assert read(given_).replay == replay
     assert read(read(given_).raw).replay == replay
 
@@ -288,7 +290,7 @@ def test_integers_beyond_doubles_are_exact() -> None:
     assert read(raw(classic({"id": 2**80 + 1}))).detail == {"id": 2**80 + 1}
 
 
-def test_a_dict_may_hold_what_python_people_put_into_dicts() -> None:
+def test_a_dict_may_hold_common_python_types() -> None:
     detail = {
         "amount": Decimal("12.50"),
         "big": Decimal(2**60 + 1),
@@ -307,7 +309,7 @@ def test_a_dict_may_hold_what_python_people_put_into_dicts() -> None:
     }
 
 
-def test_a_number_no_float_can_hold_does_not_keep_the_detail_from_being_read() -> None:
+def test_a_number_too_large_for_a_float_is_read_as_a_decimal() -> None:
     assert read(b'{"detail-type":"t","detail":{"a":1e400}}').detail == {"a": Decimal("1E+400")}
 
 
@@ -329,7 +331,9 @@ BINARY = {
 @pytest.mark.parametrize(
     "data", [{"call": 7}, {"call": 7, "type": "voice", "id": "7", "time": "noon", "source": "pbx"}]
 )
-def test_a_cloudevent_in_binary_mode_is_what_its_headers_say(data: dict[str, Any]) -> None:
+def test_a_cloudevent_in_binary_mode_has_the_attributes_of_its_headers(
+    data: dict[str, Any],
+) -> None:
     event = read(data, headers=BINARY)
     assert (event.form, event.type, event.id) == ("cloudevents", "call.ended", "A-1")
     assert (event.source, event.time) == ("/calls of/41", "2026-11-15T09:00:00Z")
@@ -348,7 +352,9 @@ def test_data_that_only_looks_like_another_envelope_has_the_type_of_its_headers(
 
 
 @pytest.mark.parametrize("data", [classic(), CLOUD, {"topicName": "v2.users.1.presence"}])
-def test_an_envelope_around_the_data_is_believed_before_the_headers(data: dict[str, Any]) -> None:
+def test_an_envelope_around_the_data_takes_precedence_over_the_headers(
+    data: dict[str, Any],
+) -> None:
     form, type_, id_, org = said(read(data))
     assert said(read(data, headers=BINARY)) == (form, type_, id_ or "A-1", org)
 
@@ -413,7 +419,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("given_", "place", "reason"), BAD.values(), ids=BAD)
-def test_what_is_no_event_is_refused_with_place_and_reason(
+def test_invalid_input_is_refused_with_its_place_and_reason(
     given_: Any, place: str, reason: str
 ) -> None:
     with pytest.raises(EnvelopeError, match=reason) as caught:
@@ -473,14 +479,14 @@ PLACES = ["", "body byte 0", "body.detail", "", ""]
 
 
 @pytest.mark.parametrize("as_", [lambda batch: batch, raw, json.dumps])
-def test_one_bad_record_never_spoils_its_batch(as_: Any) -> None:
+def test_an_invalid_record_does_not_invalidate_the_other_records_of_its_batch(as_: Any) -> None:
     events = each_of(as_({"Records": BATCH}))
     assert [getattr(event, "place", "") for event in events] == PLACES
     assert [isinstance(event, Event) for event in events] == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize("as_", [lambda batch: batch, raw, json.dumps])
-def test_messages_are_a_batch_as_records_are(as_: Any) -> None:
+def test_a_list_of_messages_is_read_as_a_batch(as_: Any) -> None:
     received = [
         {"ReceiptHandle": "r", "Body": json.dumps(classic())},
         {"MessageId": "2", "ReceiptHandle": "r", "Body": 7},
@@ -504,7 +510,7 @@ def test_a_list_is_read_element_by_element(as_: Any) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"[1, 2", b'{"Records": [', b'{"Records": NaN}', None, b""])
-def test_a_payload_that_cannot_be_taken_apart_is_one_error(payload: Any) -> None:
+def test_a_payload_that_cannot_be_split_is_one_error(payload: Any) -> None:
     [error] = each_of(payload)
     assert isinstance(error, EnvelopeError)
 
@@ -530,7 +536,7 @@ def test_one_event_is_a_list_of_one() -> None:
         ({"Data": classic(), "SystemMetadata": {"aws:DeliveryType": "REPLAY"}}, {}),
     ],
 )
-def test_a_kept_event_comes_back_with_all_that_was_known(
+def test_an_encoded_event_is_read_with_the_same_fields_and_headers(
     source: Any, headers: Mapping[str, str]
 ) -> None:
     event = read(source, headers=headers)
@@ -540,7 +546,7 @@ def test_a_kept_event_comes_back_with_all_that_was_known(
     assert (again.raw, again.detail) == (event.raw, event.detail)
 
 
-def test_what_the_bytes_alone_say_is_kept_as_it_came() -> None:
+def test_an_event_that_its_bytes_describe_completely_is_encoded_as_these_bytes() -> None:
     assert encode(read(raw(classic()))) == raw(classic())
 
 
@@ -561,7 +567,7 @@ envelopes = st.dictionaries(
 
 
 def outcome(source: Any) -> None:
-    """Read it both ways; anything but an event or an EnvelopeError goes through and fails."""
+    """Read the source in both ways; any exception but an EnvelopeError fails the test."""
     for event in each_of(source):
         if isinstance(event, Event):
             assert isinstance(event.detail, dict)
@@ -595,7 +601,7 @@ def test_no_damaged_envelope_raises_anything_but_an_envelope_error(
     outcome(bytes(damaged))
 
 
-def test_what_no_rule_reads_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detail_that_no_rule_reads_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     def unpacked(*_: Any) -> Any:
         raise AssertionError("unpacked")
 
@@ -629,7 +635,9 @@ def test_a_new_envelope_and_a_new_carrier_are_one_function_and_one_line_each(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_message_of_a_queue_says_where_it_came_in_and_how_often(*, known: bool) -> None:
+def test_an_event_of_a_queue_has_the_channel_and_the_receive_count_of_its_message(
+    *, known: bool
+) -> None:
     event = {"detail-type": "call", "detail": {}, **({"id": "e-1"} if known else {})}
     record = {
         "messageId": "m-1",

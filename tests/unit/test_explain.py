@@ -55,7 +55,7 @@ def rows(told: str) -> dict[str, list[str]]:
     return {name: values for name, *values in cells}
 
 
-def test_two_types_make_two_keys_and_it_is_said(explain: Explain) -> None:
+def test_events_of_two_types_have_two_keys_and_the_types_are_printed(explain: Explain) -> None:
     events = order(**COMPLETE), order("order.sent", **COMPLETE)
     told = explain(*events)
     assert told.startswith("different keys: order\n")
@@ -65,7 +65,9 @@ def test_two_types_make_two_keys_and_it_is_said(explain: Explain) -> None:
     assert [one["type"] for one in document["events"]] == ["order.paid", "order.sent"]
 
 
-def test_two_organisations_make_two_keys_and_it_is_said(explain: Explain) -> None:
+def test_events_of_two_organisations_have_two_keys_and_the_organisations_are_printed(
+    explain: Explain,
+) -> None:
     events = [order(org=org, **COMPLETE) for org in ORGS]
     assert rows(explain(*events)) == {"org": list(ORGS)}
     document = json.loads(explain(*events, more=("--json",)))
@@ -73,24 +75,26 @@ def test_two_organisations_make_two_keys_and_it_is_said(explain: Explain) -> Non
     assert [one["org"] for one in document["events"]] == list(ORGS)
 
 
-def test_type_and_organisation_stand_on_the_page(explain: Explain) -> None:
+def test_the_type_and_the_organisation_of_an_event_are_printed(explain: Explain) -> None:
     told = explain(order(org=ORGS[0], **COMPLETE)).splitlines()
     assert told[1:3] == ["type      order.paid", f"org       {ORGS[0]}"]
     assert not any(line.startswith("org") for line in explain(order(**COMPLETE)).splitlines())
 
 
-def test_a_type_that_is_a_part_as_well_is_named_once(explain: Explain) -> None:
+def test_a_type_that_is_also_a_part_of_the_key_is_named_once(explain: Explain) -> None:
     Path("rules.toml").write_text('[[rule]]\nname = "r"\nkey = ["type", "detail.id"]\n')
     told = explain(order(id=1), order("order.sent", id=1), more=("--json",))
     assert json.loads(told)["differ"] == ["type"]
 
 
-def test_values_that_python_calls_equal_and_keys_do_not_differ(explain: Explain) -> None:
+def test_values_that_are_equal_in_python_but_not_in_a_key_are_shown_as_different(
+    explain: Explain,
+) -> None:
     told = explain(order(**COMPLETE), order(**{**COMPLETE, "id": True}))
     assert rows(told) == {"detail.id": ["1", "true"]}
 
 
-def test_a_key_by_the_content_is_held_against_one_by_the_parts(explain: Explain) -> None:
+def test_a_key_by_the_content_is_compared_with_a_key_by_the_parts(explain: Explain) -> None:
     events = order(**COMPLETE), order(id=1, b=2)
     told = explain(*events)
     assert told.startswith("different keys: order\n")
@@ -104,7 +108,7 @@ def test_a_key_by_the_content_is_held_against_one_by_the_parts(explain: Explain)
     assert json.loads(other)["differ"] == ["hash(body)"]
 
 
-def test_two_rules_of_one_name_are_held_against_each_other(explain: Explain) -> None:
+def test_two_rules_of_one_name_are_compared_with_each_other(explain: Explain) -> None:
     rule = '[[rule]]\nname = "order"\nmatch = {{ type = "{}" }}\nkey = {}\n'
     Path("rules.toml").write_text(
         rule.format("one", '["detail.id"]') + rule.format("two", '["detail.id", "detail.b"]')
@@ -115,7 +119,7 @@ def test_two_rules_of_one_name_are_held_against_each_other(explain: Explain) -> 
     assert json.loads(told)["differ"] == ["type", "keyed by"]
 
 
-def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
+def test_the_reason_why_an_event_is_keyed_by_its_content_is_printed(explain: Explain) -> None:
     assert "keyed by  its content, because detail.c is missing\n" in explain(order(id=1, b=2))
 
 
@@ -127,14 +131,16 @@ def test_why_an_event_is_keyed_by_its_content_is_said(explain: Explain) -> None:
         ("", "there is no [[rule]] in it"),
     ],
 )
-def test_a_file_named_as_rules_that_is_none_is_refused(run: Run, text: str, complaint: str) -> None:
+def test_a_file_given_as_rules_that_is_no_file_of_rules_is_refused(
+    run: Run, text: str, complaint: str
+) -> None:
     Path("rules.toml").write_text(text)
     Path("event.json").write_text(json.dumps(order(**COMPLETE)))
     refused = run("explain", "event.json", "--rules", "rules.toml")
     assert (refused.code, complaint in refused.err) == (2, True)
 
 
-def test_a_copy_shows_what_differs_outside_its_key_and_its_cause(
+def test_a_copy_is_shown_with_its_cause_and_the_fields_that_differ_outside_its_key(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture, truth = tmp_path / "c.jsonl", tmp_path / "t.jsonl"
@@ -216,7 +222,7 @@ def test_two_lines_are_compared_in_the_order_in_which_they_are_named(
     assert f"{capture}:3: not JSON" in run("explain", capture, "--line", "3").err
 
 
-def test_the_fault_of_a_broken_event_over_lines_is_that_of_the_whole(
+def test_the_fault_of_a_broken_event_over_several_lines_is_the_fault_of_the_whole_text(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("event.json").write_text('{\n"id": "a"\n"detail": {}\n}')

@@ -1,4 +1,4 @@
-"""The files of exports: for nobody else, bounded together, whole lines, and gone when removed."""
+"""The files of exports: private, bounded together, with complete lines, deleted when removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = b'{"call":1}\n{"call":2}\n'
 
 
 class Small:
-    """A file on a disk that has room for so many bytes, and takes a few at a time."""
+    """A file on a disk with room for a number of bytes, which writes a few bytes at a time."""
 
     def __init__(self, room: int) -> None:
         self._file = TemporaryFile(buffering=0)  # noqa: SIM115  as that of an export
@@ -50,7 +50,9 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither modes nor such files")
-def test_the_file_is_its_owners_alone_and_has_no_name(opened: list[Any], tmp_path: Path) -> None:
+def test_the_file_is_readable_by_its_owner_only_and_has_no_name(
+    opened: list[Any], tmp_path: Path
+) -> None:
     file = ExportFile(ExportRoom())
     file.write(LINES)
     status = os.fstat(opened[0].fileno())
@@ -73,7 +75,7 @@ def test_a_removed_file_is_closed_and_takes_no_more_lines(opened: list[Any]) -> 
     assert len(opened) == 1
 
 
-def test_a_file_without_lines_is_never_made(opened: list[Any]) -> None:
+def test_an_export_without_lines_creates_no_file(opened: list[Any]) -> None:
     file = ExportFile(ExportRoom())
     file.write(b"")
     assert not file.there
@@ -81,7 +83,7 @@ def test_a_file_without_lines_is_never_made(opened: list[Any]) -> None:
     assert not opened
 
 
-def test_whoever_reads_a_removed_file_reads_it_to_its_end(opened: list[Any]) -> None:
+def test_a_reader_of_a_removed_file_reads_the_file_to_its_end(opened: list[Any]) -> None:
     file = ExportFile(ExportRoom())
     file.write(LINES)
     with file.held():
@@ -91,7 +93,7 @@ def test_whoever_reads_a_removed_file_reads_it_to_its_end(opened: list[Any]) -> 
     assert opened[0].closed
 
 
-def test_all_files_share_one_bound_and_a_removed_one_gives_its_bytes_back(
+def test_all_files_share_one_limit_and_a_removed_file_returns_its_bytes(
     monkeypatch: pytest.MonkeyPatch, opened: list[Any]
 ) -> None:
     monkeypatch.setattr(export_files, "EXPORT_BYTES", 2 * len(LINES))
@@ -110,7 +112,7 @@ def test_all_files_share_one_bound_and_a_removed_one_gives_its_bytes_back(
     third.remove()
 
 
-def test_a_full_disk_is_told_and_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_complete_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Small(len(LINES) + 5)
     monkeypatch.setattr(export_files, "TemporaryFile", lambda **_: disk)
     monkeypatch.setattr(export_files, "EXPORT_BYTES", 3 * len(LINES))
@@ -126,7 +128,9 @@ def test_a_full_disk_is_told_and_leaves_whole_lines(monkeypatch: pytest.MonkeyPa
     file.remove()
 
 
-def test_where_no_file_can_be_made_the_export_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_for_which_no_file_can_be_created_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refused(**_: Any) -> None:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
@@ -138,7 +142,7 @@ def test_where_no_file_can_be_made_the_export_says_so(monkeypatch: pytest.Monkey
     file.remove()
 
 
-def test_a_file_that_nobody_downloads_is_removed_after_a_while(
+def test_a_file_that_is_not_downloaded_is_removed_after_a_while(
     monkeypatch: pytest.MonkeyPatch, opened: list[Any]
 ) -> None:
     monkeypatch.setattr(export_files, "EXPORT_KEPT", 0.01)
@@ -148,7 +152,7 @@ def test_a_file_that_nobody_downloads_is_removed_after_a_while(
     assert opened[0].closed
 
 
-def test_nothing_waits_for_a_file_that_is_removed() -> None:
+def test_the_thread_that_waits_for_the_expiry_of_a_file_ends_when_the_file_is_removed() -> None:
     file = ExportFile(ExportRoom())
     waiting = threading.Thread(target=file.expire, daemon=True)
     waiting.start()
