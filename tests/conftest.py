@@ -65,7 +65,7 @@ def dynamodb_local_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ministack_url() -> Iterator[str]:
-    """One ministack for a test process; whoever uses it gives names of its own."""
+    """One ministack for a test process; each test uses names of its own."""
     from tests.servers.aws import ministack  # as above
 
     with ministack() as url:

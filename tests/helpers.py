@@ -25,7 +25,7 @@ PATIENCE = 240
 
 
 def until(holds: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait for what takes a moment; `otherwise` says what there is instead."""
+    """Wait until a condition holds; `otherwise` describes the state if it never does."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, f"waited for in vain: {otherwise()}"
@@ -102,7 +102,7 @@ def reject(_: Job) -> None:
 
 
 Look = Callable[[str, Sequence[Any]], Any]
-"""Sees a call of a store, its verb and what is asked: may note it, hold it up, raise or answer."""
+"""The observer of a call of a store: gets its verb and items; may note, delay or answer it."""
 
 
 def away(*verbs: str, error: Exception | None = None, times: int = 1_000) -> Look:
@@ -117,12 +117,12 @@ def away(*verbs: str, error: Exception | None = None, times: int = 1_000) -> Loo
 
 
 def is_probe(claim: Claim) -> bool:
-    """Whether this claim is no event's: it only looks, or its record is a trial of the store."""
+    """Whether this claim is of no event: a peek, or a trial of the store."""
     return claim.peek or claim.remember == 1
 
 
 def full() -> Look:
-    """A store that takes no write, such as one on a full disk, and answers who only looks."""
+    """A store that takes no write, such as a store on a full disk, and answers reads."""
 
     def look(verb: str, asked: Sequence[Any]) -> None:
         if verb == "settle" or (verb == "claim" and not all(claim.peek for claim in asked)):
@@ -132,7 +132,7 @@ def full() -> Look:
 
 
 class WatchedStore(MemoryStore):
-    """A memory store whose calls another sees first."""
+    """A memory store whose calls an observer sees first."""
 
     def __init__(self, look: Look) -> None:
         super().__init__()

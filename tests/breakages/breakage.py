@@ -21,12 +21,12 @@ class Breakage(NamedTuple):
 
 
 def replaced(text: str, old: str, new: str) -> str:
-    """The text with other words in this place; they must stand there, and once."""
+    """The text with the old words replaced; they must occur exactly once."""
     found = text.count(old)
     assert found == 1, f"{old!r} occurs {found} times, not once: plant the breakage anew"
     return text.replace(old, new)
 
 
 def attribute(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
-    """Put this in the place of a function, a method or a constant."""
+    """Replace a function, a method or a constant by this value."""
     return lambda patch: patch.setattr(owner, name, value)

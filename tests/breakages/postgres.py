@@ -49,19 +49,19 @@ def what_is_swept(_: Cluster, store: PostgresStore) -> None:
     locks.test_a_sweep_leaves_alone_what_somebody_works_on(store)
 
 
-def what_was_begun_anew(cluster: Cluster, store: PostgresStore) -> None:
+def a_key_begun_anew(cluster: Cluster, store: PostgresStore) -> None:
     waiting.be_patient(cluster)
     for later in (0, 1):
         waiting.test_what_was_forgotten_and_begun_anew_meanwhile_is_unknown(cluster, store, later)
 
 
-def what_two_begin(cluster: Cluster, store: PostgresStore) -> None:
+def a_key_begun_twice(cluster: Cluster, store: PostgresStore) -> None:
     waiting.be_patient(cluster)
     waiting.test_of_two_who_begin_a_key_the_second_waits_for_the_first_and_is_busy(cluster, store)
 
 
 def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
-    """The schema as it is made if these words stand in one of its files."""
+    """The schema with these words replaced in one of its files."""
 
     def plant(patch: Patch) -> None:
         read = admin._read
@@ -119,25 +119,25 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         the_clock_after_the_lock,
     ),
     (
-        "a settlement that was told it may not wait waits",
+        "a settlement that must not wait waits",
         "settle.sql",
         "FOR UPDATE SKIP LOCKED",
         "FOR UPDATE",
         what_stays_locked,
     ),
     (
-        "what was begun anew while a settlement waited is taken for its own",
+        "a run begun anew while a settlement waited is taken for its own",
         "settle.sql",
         "WHEN patient AND NOT s.ours THEN 'unknown'",
         "WHEN false THEN 'unknown'",
-        what_was_begun_anew,
+        a_key_begun_anew,
     ),
     (
         "a settlement counts every row as locked",
         "settle.sql",
         "cardinality(locked) = cardinality(keys) OR e.key = ANY (locked) AS ours",
         "true AS ours",
-        what_was_begun_anew,
+        a_key_begun_anew,
     ),
     (
         "any token settles",
@@ -147,14 +147,14 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         the_programs,
     ),
     (
-        "what expired is settled",
+        "an expired record is settled",
         "settle.sql",
         "WHEN NOT s.lives THEN 'unknown'",
         "WHEN s.r_token IS NULL THEN 'unknown'",
         the_programs,
     ),
     (
-        "a renewal takes back what was released",
+        "a renewal takes back a released lease",
         "settle.sql",
         "WHEN s.nonce <> s.r_nonce THEN 'fenced'",
         "WHEN false THEN 'fenced'",
@@ -168,21 +168,21 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         no_deadlock,
     ),
     (
-        "of two who begin a key the second overwrites the first",
+        "of two claims that begin a key the second overwrites the first",
         "claim.sql",
         "ON CONFLICT (key) DO NOTHING",
         "ON CONFLICT (key) DO UPDATE SET nonce = excluded.nonce",
-        what_two_begin,
+        a_key_begun_twice,
     ),
     (
-        "who did not insert a key is granted it",
+        "a claim that did not insert a key is granted the key",
         "claim.sql",
         (
             "WHERE cardinality(won) = cardinality(fresh) OR a.key = ANY (won);\n"
             "        IF cardinality(won) < cardinality(fresh) THEN"
         ),
         "WHERE true;\n        IF false THEN",
-        what_two_begin,
+        a_key_begun_twice,
     ),
     (
         "claims lock their rows in any order",
@@ -199,7 +199,7 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         the_clock_after_the_lock,
     ),
     (
-        "a claim writes a row that another has locked",
+        "a claim writes a row that another transaction has locked",
         "claim.sql",
         "WHERE d.writes AND d.ours",
         "WHERE d.writes",
@@ -213,15 +213,14 @@ WORDS: Final[tuple[tuple[str, str, str, str, Promise], ...]] = (
         what_stays_locked,
     ),
     (
-        "a sweep waits for what somebody works on",
+        "a sweep waits for a locked row",
         "sweep.sql",
         "FOR UPDATE SKIP LOCKED",
         "FOR UPDATE",
         what_is_swept,
     ),
 )
-"""The behaviour of the store then, the file, the words, those in their place, the promise that
-fails."""
+"""The planted behaviour, the file, the words, their replacement, and the promise that fails."""
 
 BREAKAGES: Final = tuple(
     Breakage(f"postgres: {name}", bent(script, old, new), promise)

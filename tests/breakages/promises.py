@@ -44,7 +44,7 @@ def a_completion_that_was_not_stored_is_not_acknowledged() -> None:
     assert not outcome.ack
 
 
-def what_is_given_up_is_acknowledged_once_its_letter_is_kept_and_not_before() -> None:
+def a_given_up_event_is_acknowledged_only_after_its_dead_letter_is_kept() -> None:
     store = WatchedStore(away("put_letters"))
     consumer = Consumer(store, rules=RULE, handler=raising(ValueError()))
     assert [consumer.process([call(0)])[0].ack for _ in range(3)] == [False] * 3
@@ -53,7 +53,7 @@ def what_is_given_up_is_acknowledged_once_its_letter_is_kept_and_not_before() ->
     assert len(list(consumer.letters())) == 1
 
 
-def what_failed_is_not_acknowledged_and_runs_again() -> None:
+def a_failed_event_is_not_acknowledged_and_runs_again() -> None:
     attempts: list[int] = []
 
     def handler(job: Job) -> None:
@@ -67,7 +67,7 @@ def what_failed_is_not_acknowledged_and_runs_again() -> None:
     assert attempts == [1, 2]
 
 
-def nothing_runs_that_the_store_was_not_asked_about() -> None:
+def an_event_does_not_run_while_the_store_cannot_be_asked() -> None:
     ran: list[Job] = []
     (outcome,) = Consumer(WatchedStore(away("claim")), rules=RULE, handler=ran.append).process(
         [call(0)]
@@ -82,7 +82,7 @@ def copies_of_one_batch_run_once() -> None:
     assert len(ran) == 1
 
 
-def an_interrupted_caller_frees_what_it_did_not_run() -> None:
+def an_interrupted_caller_frees_the_events_that_did_not_run() -> None:
     store = MemoryStore()
     consumer = Consumer(store, rules=RULE, handler=raising(Interrupt()))
     with pytest.raises(Interrupt):
@@ -93,7 +93,7 @@ def an_interrupted_caller_frees_what_it_did_not_run() -> None:
     assert statuses(again.process([call(0), call(1)])) == ["done", "done"]
 
 
-def whoever_waits_for_a_run_is_woken_by_its_end() -> None:
+def a_waiter_for_a_run_is_woken_by_the_end_of_the_run() -> None:
     consumer, woken = Consumer("memory:", rules=RULE), list[str]()
     gate, claim = consumer.runtime.gate, Claim(b"key", 1, 60_000, 60_000, 1)
     assert not gate.when_ended(b"key", lambda: woken.append("too early"))
@@ -104,13 +104,13 @@ def whoever_waits_for_a_run_is_woken_by_its_end() -> None:
     assert woken == ["in time"]
 
 
-def one(number: int, group: str = "") -> Delivery:
+def delivery_of(number: int, group: str = "") -> Delivery:
     body = b'{"id": "%d", "detail-type": "t", "detail": {}}' % number
     return Delivery(body, id=str(number), group=group)
 
 
 class Finite(InMemorySource):
-    """Ends when it has given all it has."""
+    """A source that ends once all its messages are delivered."""
 
     @property
     def ended(self) -> bool:  # type: ignore[override]
@@ -123,13 +123,13 @@ def worked(source: Finite, handler: Callable[[Job], object]) -> None:
         Worker(consumer, source, WorkerSettings(receivers=1, drain=30.0)).run()
 
 
-def a_worker_acknowledges_what_is_done_and_postpones_what_failed() -> None:
+def a_worker_acknowledges_done_events_and_postpones_failed_events() -> None:
     def handler(job: Job) -> None:
         if job.event.id == "1":
             raise ValueError
 
     source = Finite()
-    source.waiting = [one(0), one(1)]
+    source.waiting = [delivery_of(0), delivery_of(1)]
     worked(source, handler)
     assert [delivery.id for delivery in source.acknowledged] == ["0"]
     assert [delivery.id for delivery, _ in source.postponed] == ["1"]
@@ -146,14 +146,14 @@ def an_acknowledgement_that_the_source_could_not_take_is_sent_again() -> None:
             super().acknowledge(deliveries)
 
     source = Away()
-    source.waiting = [one(0)]
+    source.waiting = [delivery_of(0)]
     worked(source, lambda _: None)
     assert [delivery.id for delivery in source.acknowledged] == ["0"]
 
 
-def one_of_a_group_is_begun_at_a_time_and_none_overtakes_one_that_comes_again() -> None:
+def the_events_of_a_group_begin_one_at_a_time_and_none_overtakes_a_postponed_event() -> None:
     inflight = Inflight(10, 1, asynchronous=False)
-    line = [one(number, "group") for number in range(3)]
+    line = [delivery_of(number, "group") for number in range(3)]
     assert inflight.put(inflight.reserve(3, inf), line) == line[:1]
     assert inflight.acknowledged(line[0]) == line[1:2]
     assert inflight.postponed(line[1]) == line[1:]

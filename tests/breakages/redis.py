@@ -1,4 +1,4 @@
-"""Breakages of the law as Redis has it: words of a Lua script replaced, and who notices."""
+"""Breakages of the law as Redis has it: words of a Lua script replaced, and a promise."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def an_earlier_state(_: Node, store: RedisStore) -> None:
     play([version(1, EPOCH + MINUTE), Settle((Ending("complete"),)), version(2, EPOCH)], store)
 
 
-def what_the_next_release_adds(node: Node, store: RedisStore) -> None:
+def the_fields_of_the_next_release(node: Node, store: RedisStore) -> None:
     for make in test_redis_records.MAKERS:
         test_redis_records.test_what_the_next_release_adds_is_read_over_and_kept(node, store, make)
 
@@ -62,11 +62,11 @@ def a_lease_longer_than_the_memory(node: Node, store: RedisStore) -> None:
     test_redis_records.test_a_lease_longer_than_the_memory_keeps_its_record(node, store)
 
 
-def what_is_cleared(node: Node, _: RedisStore) -> None:
+def a_cleared_result(node: Node, _: RedisStore) -> None:
     cases.a_result_is_cleared_and_its_record_stays(_factory(node))
 
 
-def what_is_dropped_for_its_age(node: Node, _: RedisStore) -> None:
+def a_letter_dropped_for_its_age(node: Node, _: RedisStore) -> None:
     cases.a_letter_that_was_kept_anew_is_not_dropped_for_its_age(_factory(node))
 
 
@@ -75,7 +75,7 @@ def _factory(node: Node) -> StoreFactory:
 
 
 def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
-    """The scripts as they are if these words stand in one of their files."""
+    """The scripts with these words replaced in one of their files."""
 
     def plant(patch: Patch) -> None:
         records = codec._RECORDS
@@ -97,7 +97,7 @@ def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:
 
 
 Words = tuple[tuple[str, str, str, Promise], ...]
-"""The behaviour of the store then, the words, those in their place, and the promise that fails."""
+"""The planted behaviour, the words, their replacement, and the promise that fails."""
 
 CLAIM_LAW: Final[Words] = (
     ("a token may return", "max(r.token + 1, now * 1000)", "r.token + 1", the_holes),
@@ -105,7 +105,7 @@ CLAIM_LAW: Final[Words] = (
     ("a dirty state is called unchanged", "not r.dirty and", "", the_holes),
     ("a tie is stale", "c.order < r.order then", "c.order <= r.order then", the_holes),
     (
-        "what a given-up version holds back waits for nothing",
+        "an older version waits for a newer one that was given up",
         "if now < till and #r.dead == 0 then",
         "if now < till then",
         the_holes,
@@ -118,7 +118,7 @@ CLAIM_LAW: Final[Words] = (
         the_short_ways,
     ),
     (
-        "a tie forgets what was given up",
+        "a tie forgets the given-up versions",
         "c.order == r.tried and records.without(r.dead, c.digest) or {}",
         "{}",
         the_holes,
@@ -158,7 +158,7 @@ CLAIM_LAW: Final[Words] = (
 )
 
 CLAIM: Final[Words] = (
-    ("a copy is one for ever", "if now < expires and (digest", "if (digest", the_short_ways),
+    ("a copy stays a copy for ever", "if now < expires and (digest", "if (digest", the_short_ways),
     (
         "other content is a copy",
         "if now < expires and (digest == content or digest == '' or content == '') then",
@@ -184,7 +184,7 @@ CLAIM: Final[Words] = (
         the_short_ways,
     ),
     (
-        "a batch has the terms of its first",
+        "a batch has the terms of its first claim",
         "if number ~= terms then",
         "if not terms then",
         the_short_ways,
@@ -193,7 +193,12 @@ CLAIM: Final[Words] = (
 
 SETTLE: Final[Words] = (
     ("any token completes a fact", "if latest == token and", "if", the_holes),
-    ("what expired is completed", "(now < expires or now < held_until)", "true", the_short_ways),
+    (
+        "an expired record is completed",
+        "(now < expires or now < held_until)",
+        "true",
+        the_short_ways,
+    ),
     ("any token settles", "if r.token ~= t.token then return FENCED, false end", "", the_holes),
     ("a completed run is released", "if r.done then return FENCED, false end", "", the_programs),
     (
@@ -209,25 +214,25 @@ SETTLE: Final[Words] = (
         the_short_ways,
     ),
     (
-        "a completion forgets what was given up beside it",
+        "a completion forgets the versions given up beside it",
         "(#r.dead > 0 and max(t.remember, UNSETTLED) or t.remember)",
         "t.remember",
         the_short_ways,
     ),
     (
-        "a completion drops what the next release added",
+        "a completion drops the fields that the next release added",
         "if #raw > known then value = value .. sub(raw, known + 1) end",
         "",
-        what_the_next_release_adds,
+        the_fields_of_the_next_release,
     ),
 )
 
 RECORDS: Final[Words] = (
     (
-        "a change drops what the next release added",
+        "a change drops the fields that the next release added",
         "r.extra = sub(raw, after)",
         "",
-        what_the_next_release_adds,
+        the_fields_of_the_next_release,
     ),
     (
         "a record leaves before its lease",
@@ -241,14 +246,14 @@ RECORDS: Final[Words] = (
 )
 
 ADMIN: Final = (
-    ("clear", "a result is not cleared", "r.result = false", "", what_is_cleared),
-    ("clear", "what has no result is counted", "r and r.result", "r", what_is_cleared),
+    ("clear", "a result is not cleared", "r.result = false", "", a_cleared_result),
+    ("clear", "a record without a result is counted", "r and r.result", "r", a_cleared_result),
     (
         "letters",
         "a dead letter is dropped at any age",
         "before)",
         "9e15)",
-        what_is_dropped_for_its_age,
+        a_letter_dropped_for_its_age,
     ),
 )
 

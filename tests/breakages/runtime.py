@@ -57,7 +57,7 @@ def keeps_the_lead(patch: Patch) -> None:
     patch.setattr(Lane, "_pass_on", pass_on)
 
 
-def wakes_nobody(patch: Patch) -> None:
+def wakes_no_waiter(patch: Patch) -> None:
     lets_go = Gate.let_go
 
     def let_go(self: Gate, *given: Any) -> None:
@@ -104,7 +104,7 @@ def failure_is_done(patch: Patch) -> None:
     patch.setattr(engine, "raised", raised)
 
 
-def loses_what_the_source_refused(patch: Patch) -> None:
+def loses_refused_acknowledgements(patch: Patch) -> None:
     sends = AckBuffer.send
 
     def send(self: AckBuffer) -> float:
@@ -133,17 +133,17 @@ BREAKAGES: tuple[Breakage, ...] = (
         test_lane.test_a_call_has_each_key_once,
     ),
     Breakage(
-        "lane: nobody joins a call",
+        "lane: no caller joins a call",
         attribute(Lane, "_join", nothing),
         test_lane.test_callers_that_ask_during_a_call_join_the_next_call,
     ),
     Breakage(
-        "lane: one that is refused is refused with all others",
+        "lane: a refused item is refused with all others",
         lane_made_with(call=always_away),
         test_lane.test_a_refused_item_does_not_affect_the_other_callers,
     ),
     Breakage(
-        "lane: the grant of one who was interrupted is dropped",
+        "lane: the grant of an interrupted caller is dropped",
         lane_made_with(abandon=lambda _: None),
         lambda: test_lane.test_the_answers_of_an_interrupted_caller_are_given_to_the_callback(
             "after the call", told=True
@@ -161,9 +161,9 @@ BREAKAGES: tuple[Breakage, ...] = (
         ("patch",),
     ),
     Breakage(
-        "gate: whoever ends wakes nobody",
-        wakes_nobody,
-        promises.whoever_waits_for_a_run_is_woken_by_its_end,
+        "gate: the end of a run wakes no waiter",
+        wakes_no_waiter,
+        promises.a_waiter_for_a_run_is_woken_by_the_end_of_the_run,
     ),
     Breakage(
         "gate: a run that was not seen before its end is not asked for again",
@@ -183,15 +183,15 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "gate: an interrupted caller frees nothing",
         attribute(Gate, "salvage", nothing),
-        promises.an_interrupted_caller_frees_what_it_did_not_run,
+        promises.an_interrupted_caller_frees_the_events_that_did_not_run,
     ),
     Breakage(
         "running batch: the leases of an interrupted caller are kept for ever",
         attribute(RunningBatch, "leave", nothing),
-        promises.an_interrupted_caller_frees_what_it_did_not_run,
+        promises.an_interrupted_caller_frees_the_events_that_did_not_run,
     ),
     Breakage(
-        "running batch: a copy waits for nobody",
+        "running batch: a copy waits for no run",
         attribute(RunningBatch, "wait", lambda *_: 0.0),
         test_gate.test_a_copy_waits_for_the_run_of_its_process_and_is_then_a_duplicate,
         (test_gate.through_process, "patch"),
@@ -205,17 +205,17 @@ BREAKAGES: tuple[Breakage, ...] = (
     Breakage(
         "engine: a dead letter that could not be kept is acknowledged",
         letter_counts_as_kept,
-        promises.what_is_given_up_is_acknowledged_once_its_letter_is_kept_and_not_before,
+        promises.a_given_up_event_is_acknowledged_only_after_its_dead_letter_is_kept,
     ),
     Breakage(
-        "engine: what failed is acknowledged",
+        "engine: a failed event is acknowledged",
         failure_is_done,
-        promises.what_failed_is_not_acknowledged_and_runs_again,
+        promises.a_failed_event_is_not_acknowledged_and_runs_again,
     ),
     Breakage(
-        "engine: runs what the store could not be asked about",
+        "engine: an event runs though the store could not be asked",
         attribute(engine, "_runs_anyway", lambda *_: True),
-        promises.nothing_runs_that_the_store_was_not_asked_about,
+        promises.an_event_does_not_run_while_the_store_cannot_be_asked,
     ),
     Breakage(
         "engine: a copy in the same batch runs, too",
@@ -223,23 +223,23 @@ BREAKAGES: tuple[Breakage, ...] = (
         promises.copies_of_one_batch_run_once,
     ),
     Breakage(
-        "worker: what failed is acknowledged",
+        "worker: a failed event is acknowledged",
         attribute(Worker, "_delay", lambda *_: 0.0),
-        promises.a_worker_acknowledges_what_is_done_and_postpones_what_failed,
+        promises.a_worker_acknowledges_done_events_and_postpones_failed_events,
     ),
     Breakage(
         "worker: an acknowledgement is lost while the source is away",
-        loses_what_the_source_refused,
+        loses_refused_acknowledgements,
         promises.an_acknowledgement_that_the_source_could_not_take_is_sent_again,
     ),
     Breakage(
-        "worker: those of one group are begun together",
+        "worker: the events of one group begin together",
         attribute(inflight, "_group", lambda _: ""),
-        promises.one_of_a_group_is_begun_at_a_time_and_none_overtakes_one_that_comes_again,
+        promises.the_events_of_a_group_begin_one_at_a_time_and_none_overtakes_a_postponed_event,
     ),
     Breakage(
-        "worker: those behind one that comes again overtake it",
+        "worker: the events behind a postponed event overtake it",
         attribute(inflight.Inflight, "_behind", lambda *_: []),
-        promises.one_of_a_group_is_begun_at_a_time_and_none_overtakes_one_that_comes_again,
+        promises.the_events_of_a_group_begin_one_at_a_time_and_none_overtakes_a_postponed_event,
     ),
 )

@@ -1,6 +1,6 @@
-"""Each planted breakage of a script breaks a promise of the store whose law it is.
+"""Each planted breakage of a script breaks a promise of the store that runs the script.
 
-That the promises hold without it is shown by the contract and the stores' own tests.
+The contract and the stores' own tests show that the promises hold without the breakage.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.servers import valkey
 from tests.servers.postgres import Cluster, postgres18, serving
 
 BROKEN = (AssertionError, EventonceError, ExceptionGroup, TimeoutError)
-"""How a promise fails: not as a call does that is wrong in itself. Hypothesis groups failures."""
+"""Errors of a promise that fails; a wrong call raises other errors. Hypothesis groups errors."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(autouse=True)
 def _let_nothing_live_on() -> Iterator[None]:
-    """A promise that fails half-way leaves connections open, and no other test is to blame."""
+    """Connections that a failed promise left open are closed here, and disturb no other test."""
     yield
     gc.collect()
 
@@ -71,7 +71,7 @@ def test_postgres_breaks_a_promise_if(
 
 
 def works(store: Store) -> None:
-    """A breakage is a mistake of the law, not of its language."""
+    """The script still runs: a breakage is a mistake in the law, not in the script's language."""
     claim = fact(new_keys(1)[0])
     (run,) = store.claim([claim])
     assert run.kind == "run"

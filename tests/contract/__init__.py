@@ -1,4 +1,4 @@
 """The stores, each held to the contract of `eventonce.testing`."""
 
 FEWER = 50
-"""Programs where it is the way to the server, or its age, that differs, not what it is told."""
+"""Number of programs where only the way to the server differs, or the server's age."""

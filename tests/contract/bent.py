@@ -1,4 +1,4 @@
-"""The law bent in one place each, as stores that say it in a language of their own have bent it."""
+"""Laws with one mistake each, as stores with the law in a language of their own have made them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Settle = Callable[[Record | None, Settlement, int], Settled]
 
 
 def _reading(bend: Callable[[Record, Claim, int], Record | None]) -> Judge:
-    """Judges by the record as it was misread."""
+    """A judge that misreads the record."""
 
     def judge(record: Record | None, claim: Claim, now: int) -> Judged:
         misread = bend(record, claim, now) if record is not None else None
@@ -26,12 +26,12 @@ def _reading(bend: Callable[[Record, Claim, int], Record | None]) -> Judge:
 
 
 def _asking(bend: Callable[[Claim, int], Claim]) -> Judge:
-    """Judges the claim as it was misunderstood."""
+    """A judge that misreads the claim."""
     return lambda record, claim, now: ledger.judge(record, bend(claim, now), now)
 
 
 def _answering(bend: Callable[[Record | None, Verdict, int], Verdict]) -> Judge:
-    """Judges rightly and answers wrongly."""
+    """A judge that decides rightly and answers wrongly."""
 
     def judge(record: Record | None, claim: Claim, now: int) -> Judged:
         verdict, written = ledger.judge(record, claim, now)
@@ -41,7 +41,7 @@ def _answering(bend: Callable[[Record | None, Verdict, int], Verdict]) -> Judge:
 
 
 def _granting(bend: Callable[[Record, Claim, int], Record]) -> Judge:
-    """Judges rightly and writes the grant down wrongly."""
+    """A judge that decides rightly and writes a wrong grant."""
 
     def judge(record: Record | None, claim: Claim, now: int) -> Judged:
         verdict, written = ledger.judge(record, claim, now)
@@ -54,7 +54,7 @@ def _granting(bend: Callable[[Record, Claim, int], Record]) -> Judge:
 
 
 def _advancing(bend: Callable[[Record, Record, Claim, int], Record]) -> Judge:
-    """Judges rightly and writes an unchanged version down wrongly."""
+    """A judge that decides rightly and writes an unchanged version wrongly."""
 
     def judge(record: Record | None, claim: Claim, now: int) -> Judged:
         verdict, written = ledger.judge(record, claim, now)
@@ -79,7 +79,7 @@ def _seconds(ms: int) -> int:
 
 
 def _thirds(order: int | None) -> int | None:
-    """Through a double that cannot hold it."""
+    """The order after a conversion to a double, which cannot hold a large order."""
     return None if order is None else int(float(order * 3)) // 3
 
 
@@ -168,7 +168,7 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "counts a crash that others had a part in": _reading(
         lambda it, _, __: replace(it, alone=it.alone or it.nonce != 0)
     ),
-    "gives whoever finds it busy a token": _answering(
+    "gives a token with the verdict busy": _answering(
         lambda record, it, now: (
             replace(it, token=max(record.token + 1, now * 1_000))
             if record is not None and it.kind == "busy"

@@ -1,7 +1,7 @@
-"""A store as somebody else might write one: the law inside a transaction of SQLite, and no more.
+"""A store as another author might write it: the law inside a transaction of SQLite, and no more.
 
-It shows that the contract asks nothing that `ports` does not say. Taken apart by
-`test_contract_catches.py`, it shows that the races and the crashes of the contract can be lost.
+The store shows that the contract asks nothing that `ports` does not say. With the mistakes of
+`test_contract_catches.py`, it shows that the contract's tests of races and crashes can fail.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS letters (id TEXT PRIMARY KEY, consumer TEXT, at INTEG
 """
 
 WAIT = 60.0
-"""Seconds for another's lock: eight processes at once may hold a slow disk for long."""
+"""Seconds to wait for the lock of another process: eight processes may keep a slow disk busy."""
 
 as_bytes = msgspec.msgpack.encode
 as_record = msgspec.msgpack.Decoder(Record).decode
@@ -55,8 +55,8 @@ class TextbookStore:
         return cls(Path(uri.partition("://")[2]))
 
     def _write_ahead(self) -> None:
-        """Of two that take up a new file at once, SQLite lets one wait and tells the other that it
-        is locked."""
+        """Of two processes that open a new file at once, SQLite lets one wait and answers the other
+        that the file is locked."""
         end = time.monotonic() + WAIT
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Stores with a mistake each, in how they are called rather than in what the law says.
+"""Stores with one mistake each, in their calls rather than in the law.
 
 `bent` has the mistakes in the law itself.
 """
@@ -27,7 +27,7 @@ from tests.contract.elsewhere import TextbookStore, TextbookTransaction
 
 
 class BentStore:
-    """The memory store, but for a bent law, or a method that is put in another's place."""
+    """The memory store with a bent law, or with one method replaced."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class BentStore:
 
 
 def torn_claim(store: BentStore, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
-    """Reads, and writes later: others have read the same meanwhile."""
+    """Reads, and writes later: other claims have read the same records meanwhile."""
     now = wall_clock() if now is None else now
     judged = [ledger.judge(store.records.get(claim.key), claim, now) for claim in claims]
     time.sleep(0.0001)
@@ -121,7 +121,7 @@ def sorted_settle(
 def claim_of_some(
     store: BentStore, claims: Sequence[Claim], now: int | None = None
 ) -> list[Verdict]:
-    """As a statement with an empty list of values does."""
+    """Fails for an empty batch, as a statement with an empty list of values does."""
     if not claims:
         raise ValueError("syntax error at or near the end of input")
     return BentStore.claim(store, claims, now)
@@ -144,7 +144,7 @@ def claim_of_999(
 def claim_by_text(
     store: BentStore, claims: Sequence[Claim], now: int | None = None
 ) -> list[Verdict]:
-    """As where a string ends with a zero byte."""
+    """Cuts each key at a zero byte, as strings of C are."""
     return BentStore.claim(store, [replace(it, key=it.key.split(b"\0")[0]) for it in claims], now)
 
 
@@ -208,7 +208,7 @@ def clear_the_record(store: BentStore, keys: Sequence[bytes]) -> int:
 
 
 def clear_the_done(store: BentStore, keys: Sequence[bytes]) -> int:
-    """As a store does that looks for a result only where the latest run completed."""
+    """Looks for a result only where the latest run completed."""
     return store.inner.clear_results([key for key in keys if store.records.get(key, Record()).done])
 
 
@@ -244,7 +244,7 @@ def letters_by_prefix(store: BentStore, consumer: str | None = None) -> Iterator
 
 
 def letters_by_page(store: BentStore, consumer: str | None = None) -> Iterator[Letter]:
-    """By the number of the page: what is dropped meanwhile shifts the next one."""
+    """Counts pages: a dead letter that is dropped meanwhile shifts the next page."""
     start = 0
     while page := list(store.inner.letters(consumer))[start : start + 100]:
         yield from page
@@ -260,7 +260,7 @@ def no_stats(store: BentStore) -> Stats:
 
 
 def names(store: BentStore) -> list[str]:
-    """No mistake, for those beside it."""
+    """The names without a mistake, for the mistakes of the other methods."""
     return list(store.named)
 
 
@@ -298,7 +298,7 @@ def deferred(path: Path) -> TextbookStore:
 
 
 def without_transactions(path: Path) -> TextbookStore:
-    """Reads, and writes later, each for itself."""
+    """A store that reads, and writes later, in no common transaction."""
 
     @contextmanager
     def transaction() -> Iterator[TextbookTransaction]:
@@ -310,7 +310,7 @@ def without_transactions(path: Path) -> TextbookStore:
 
 
 def _pausing(transaction: TextbookTransaction) -> TextbookTransaction:
-    """Between reading and writing, so that a busy machine of two cores shows the mistake too."""
+    """A pause between reading and writing, so that a machine of two cores shows the mistake."""
     write = transaction.write
 
     def write_later(key: bytes, record: Record | None) -> None:
@@ -326,7 +326,7 @@ A_WHILE: Final = 100
 
 
 def committing_too_late(path: Path) -> TextbookStore:
-    """Answers before its answer is safe: what a killed worker was told is gone."""
+    """A store that answers before it commits: the changes that a killed worker made are lost."""
 
     @contextmanager
     def transaction() -> Iterator[TextbookTransaction]:
@@ -357,7 +357,7 @@ def committing_whatever_happens(path: Path) -> TextbookStore:
 
 
 def settling_nothing(path: Path) -> TextbookStore:
-    """Says in a transaction what the law says, and leaves the record as it was."""
+    """A store whose transaction answers as the law does, and writes no record."""
 
     @contextmanager
     def transaction() -> Iterator[TextbookTransaction]:
@@ -370,8 +370,8 @@ def settling_nothing(path: Path) -> TextbookStore:
     return transacting(store, transaction)
 
 
-def believing_everyone(path: Path) -> TextbookStore:
-    """Says in a transaction that whatever it was told is kept."""
+def accepting_every_settlement(path: Path) -> TextbookStore:
+    """A store whose transaction answers each settlement with kept."""
 
     def keep(settlement: Settlement, now: int | None = None) -> SettleResult:
         return "kept"

@@ -1,6 +1,6 @@
 """Stores whose mistake shows only where calls overlap or a process is killed, and then always.
 
-`mistakes` has those that a race finds with luck.
+`mistakes` has the mistakes that a race finds by chance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.contract.elsewhere import (
 from tests.contract.mistakes import BentStore, transacting
 
 COMPANY: Final = 0.1
-"""Seconds in which clients that are let go at one moment have all begun."""
+"""Seconds in which clients that start at one moment have all begun."""
 
 
 def read_in_company() -> Callable[..., list[Verdict]]:
-    """A claim that reads, and writes only when another has read too, if another comes."""
+    """A claim that reads, and writes only when another claim has read too, if there is another."""
     company = threading.Condition()
     readers = inside = 0
 
@@ -61,8 +61,8 @@ def read_in_company() -> Callable[..., list[Verdict]]:
 
 
 def reading_before_locking(path: Path) -> TextbookStore:
-    """Judges by what it read before the lock was its own; processes that ask at one moment read the
-    same."""
+    """A store that judges by the record that it read before it had the lock; processes that claim
+    at one moment read the same record."""
 
     def claim(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         at = wall_clock() if now is None else now
@@ -85,8 +85,8 @@ A_CALL: Final = 0.03
 
 
 def forgetting_when_killed(path: Path) -> TextbookStore:
-    """Keeps completions where all processes see them, and only while the one that wrote them lives:
-    as a cache does that was never written out."""
+    """A store that keeps completions where all processes see them, and only while the process that
+    wrote them lives: as a cache that was never written to the disk."""
 
     def read(transaction: TextbookTransaction, key: bytes) -> Record | None:
         row = transaction.connection.execute(
@@ -128,9 +128,9 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def answering_for_what_it_could_not_lock(path: Path) -> TextbookStore:
-    """Gives up waiting for the lock, and tells whoever it passes over that it is busy, with the
-    token that a takeover would have had."""
+def answering_busy_without_the_lock(path: Path) -> TextbookStore:
+    """A store that gives up waiting for the lock, and answers busy, with the token that a takeover
+    would have had."""
 
     def claim(claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
         store.connection.execute(f"PRAGMA busy_timeout = {IMPATIENCE}")
@@ -151,4 +151,4 @@ def answering_for_what_it_could_not_lock(path: Path) -> TextbookStore:
 
 
 IMPATIENCE: Final = 1
-"""Milliseconds: less than any transaction of the contract lasts that others wait for."""
+"""Milliseconds: less than any transaction of the contract lasts that other calls wait for."""

@@ -33,8 +33,8 @@ from tests.contract.mistakes import BentStore
 Making = Callable[[Path], StoreFactory]
 
 PROGRAMS: Final = 10 * EXAMPLES
-"""The search ends with the first program that fails: here within `EXAMPLES`, but what one release
-of Hypothesis draws early another one draws late."""
+"""The search ends with the first program that fails: here within `EXAMPLES`, but another release
+of Hypothesis may draw that program later."""
 
 
 def bent(*law: Any, **instead: Callable[..., Any]) -> Making:
@@ -151,7 +151,7 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
         transactions.neither_is_there_if_the_handler_fails,
     ),
     (
-        textbook(mistakes.believing_everyone),
+        textbook(mistakes.accepting_every_settlement),
         transactions.a_run_that_was_overtaken_is_told_in_its_transaction,
     ),
     (
@@ -163,12 +163,12 @@ CAUGHT: Final[tuple[tuple[Making, Case], ...]] = (
 
 CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
     (
-        LAW["gives whoever finds it busy a token"],
+        LAW["gives a token with the verdict busy"],
         histories.every_history_of_threads_is_linearizable,
         "got busy with a token",
     ),
     (
-        textbook(overlapping.answering_for_what_it_could_not_lock),
+        textbook(overlapping.answering_busy_without_the_lock),
         histories.every_history_of_processes_is_linearizable,
         "got busy with a token",
     ),
@@ -198,7 +198,7 @@ CAUGHT_IN_A_HISTORY: Final[tuple[tuple[Making, Case, str], ...]] = (
         "more than one run completed this fact",
     ),
 )
-"""A mistake, the case that finds it, and what is then said of the key."""
+"""A mistake, the case that finds it, and the reason that the case gives."""
 
 CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Runner], ...]] = (
     (bent(claim=mistakes.torn_claim), races.each_key_is_granted_once, threads),
@@ -219,9 +219,9 @@ CAUGHT_IN_A_RACE: Final[tuple[tuple[Making, Race, Runner], ...]] = (
 
 
 RACES_ENOUGH: Final = 10
-"""A race can be won by luck, on a machine that is busy with something else; not so many."""
+"""Races: on a busy machine, a store with a mistake passes one race by luck, but not so many."""
 ROUNDS_ENOUGH: Final = 60
-"""Likewise of a history. Every tenth round has the scene with the long transactions."""
+"""Rounds of a history, likewise. Every tenth round has the scene with the long transactions."""
 
 
 def _play_all(factory: StoreFactory) -> None:
@@ -259,7 +259,7 @@ def test_a_mistake_is_found(make: Making, case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "case", "reason"), CAUGHT_IN_A_HISTORY)
-def test_no_order_explains_a_mistake(
+def test_a_history_shows_the_mistake_of_a_store(
     make: Making, case: Case, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVENTONCE_HISTORIES", str(ROUNDS_ENOUGH))
@@ -268,7 +268,9 @@ def test_no_order_explains_a_mistake(
 
 
 @pytest.mark.parametrize(("make", "race", "runner"), CAUGHT_IN_A_RACE)
-def test_a_race_is_lost(make: Making, race: Race, runner: Runner, tmp_path: Path) -> None:
+def test_a_race_shows_the_mistake_of_a_store(
+    make: Making, race: Race, runner: Runner, tmp_path: Path
+) -> None:
     with pytest.raises(AssertionError):
         _run_often(race, make(tmp_path), runner)
 
@@ -286,7 +288,7 @@ def test_the_property_test_finds_a_store_that(mistake: str, tmp_path: Path) -> N
 
 
 def test_a_failing_program_reads_as_code() -> None:
-    """And is short: the claims, the calls with their instants, then where the two part."""
+    """The story has the claims, the calls with their instants, then the answers that differ."""
     factory = LAW["takes the unknown for kept"](Path())
     with pytest.raises(AssertionError) as caught:
         law.every_answer_is_the_laws(factory)
@@ -297,7 +299,7 @@ def test_a_failing_program_reads_as_code() -> None:
     assert len(story) <= 12
 
 
-def test_a_store_that_raises_is_told_after_what() -> None:
+def test_the_error_of_a_store_names_the_call_that_raised() -> None:
     factory = bent(claim=mistakes.claim_of_all_or_none)(Path())
     with opened(factory) as store, pytest.raises(OverflowError) as caught:
         play([Ask((Claim(b"s1", 0, 1, 1, 1, order=2**63),))], store)

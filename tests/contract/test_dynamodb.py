@@ -24,7 +24,7 @@ def _opener(endpoint: str) -> StoreFactory:
     uri = f"dynamodb://contract-{secrets.token_hex(4)}?region={REGION}&endpoint={endpoint}"
     DynamoDBStore.from_uri(uri).create()
     return StoreFactory(
-        # Said here, for other processes open it too.
+        # In the URI, because other processes open the store, too.
         partial(DynamoDBStore.from_uri, f"{uri}&timeout={PATIENCE}"),
         sweeps=False,
         counts=False,

@@ -1,5 +1,5 @@
-"""Programs that bring copies of the same events by every way in, and are killed at any instant or
-stand still for longer than a lease: each fact is settled once, and nothing is lost or left busy."""
+"""Programs that process copies of the same events in every way, and are killed at any instant or
+paused for longer than a lease: each fact is settled once, and nothing is lost or left busy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.servers import postgres, valkey
 LEASE = 0.5
 RULE = Rule(name="call", match="call", key=["detail.call"], lease=LEASE, attempts=1_000)
 BATCHES = 25
-"""Of each of a program's threads, and of each task of its loops."""
+"""Batches of each thread of a program, and of each task of its loops."""
 NESTED = 10**12
 
 
@@ -68,7 +68,7 @@ class Program:
             os._exit(9)
 
     def say(self, *what: object) -> None:
-        # One write: all of it is there, or nothing, whenever the process ends.
+        # One write: the line is complete or absent, whenever the process ends.
         os.write(self._log, json.dumps(what).encode() + b"\n")
 
     def handle(self, job: Job) -> None:
@@ -88,7 +88,7 @@ class Program:
         return call(number, id=f"id-{self._chance.getrandbits(60)}")
 
     def some(self) -> list[bytes]:
-        """Of late: others bring the same."""
+        """Events of the last moments: other programs process the same events."""
         late = int(time.monotonic() * 50)
         size = self._chance.choice((1, 1, 1, 3))
         return [self.event(late - self._chance.randrange(20)) for _ in range(size)]
@@ -135,13 +135,13 @@ class Program:
 
 
 def program(pipe: Connection, factory: StoreFactory, *args: Any) -> None:
-    """In a process of its own."""
+    """The main function of a process."""
     begun = Program(factory, *args)
     pipe.send(None)
     pipe.recv()
     begun.run()
     pipe.send(None)
-    # There is a process to pause, however quick it was.
+    # The process waits here, so that a quick process can be paused, too.
     pipe.recv()
 
 
@@ -176,8 +176,8 @@ def test_killed_programs_settle_each_fact_once_and_lose_none(
 
 
 def _play(factory: StoreFactory, log: Path, chance: random.Random) -> None:
-    """One dies at an instant of its own, one is killed from outside, one stands still and goes on,
-    and one is left alone."""
+    """Four programs: one ends itself at a chosen instant, one is killed, one is paused and goes on,
+    and one runs undisturbed."""
     never = -1
     instants = [chance.randrange(150), never, never, never]
     workers = [spawn(factory, program, log, chance.getrandbits(30), one) for one in instants]
@@ -209,7 +209,7 @@ def _check(factory: StoreFactory, log: Path) -> None:
     with opened(factory) as store:
         consumer = Consumer(store, name="test", rules=RULE, handler=lambda _: None)
         for number in {line[1] for line in said}:
-            # The leases of the dead end; nobody renews them.
+            # The leases of killed programs end, because no program renews them.
             (outcome,) = consumer.process([call(number)], wait=PATIENCE)
             if outcome.status == "duplicate":
                 assert number in effects

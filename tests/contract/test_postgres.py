@@ -47,15 +47,15 @@ def bouncer_uri(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def pool(cluster: Cluster) -> Iterator[ConnectionPool]:
-    # As many as it will ever have: while it grows, its threads ask Python's random numbers for a
-    # pause, and Hypothesis takes that for the test's doing.
+    # The pool has its full size from the start: while a pool grows, its threads draw their pauses
+    # from Python's random numbers, and Hypothesis takes that for the test's doing.
     with ConnectionPool(cluster.uri(), min_size=10, timeout=PATIENCE) as pool:
         pool.wait(PATIENCE)
         yield pool
 
 
-def answering_for_rows_it_could_not_lock(uri: str) -> PostgresStore:
-    """Tells whoever it passes over that it is busy, with the token that a takeover would have."""
+def answering_busy_for_unlocked_rows(uri: str) -> PostgresStore:
+    """A store that answers busy, with the token that a takeover would have, for a locked row."""
     store = PostgresStore(uri)
     ask = store.claim
 
@@ -82,7 +82,7 @@ def test_a_token_for_a_row_that_could_not_be_locked_is_found(
     monkeypatch.setenv("EVENTONCE_HISTORIES", "60")
     right = _opener(cluster.uri())
     assert isinstance(right.open, partial)
-    planted = replace(right, open=partial(answering_for_rows_it_could_not_lock, *right.open.args))
+    planted = replace(right, open=partial(answering_busy_for_unlocked_rows, *right.open.args))
     with pytest.raises(AssertionError, match="got busy with a token"):
         histories.every_history_of_processes_is_linearizable(planted)
 
@@ -106,7 +106,7 @@ class TestPgBouncer(StoreContract):
 
 
 class TestGivenPool(StoreContract):
-    """Connections that open transactions by themselves, as psycopg's do unless told otherwise."""
+    """Connections that open transactions by themselves, as psycopg's do by default."""
 
     @pytest.fixture
     def factory(self, pool: ConnectionPool) -> StoreFactory:

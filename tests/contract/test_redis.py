@@ -60,7 +60,7 @@ class TestCluster(StoreContract):
 
 
 def test_the_oldest_redis_answers_as_the_law_does() -> None:
-    """Redis 6.2 says some things in other words."""
+    """Redis 6.2 answers some commands in other words."""
     with serving(redis62) as node:
         factory = _opener(node.uri, FEWER)
         for case in CASES:

@@ -1,4 +1,4 @@
-"""The embedded stores are held to the contract, and so is one that was written elsewhere."""
+"""The embedded stores are held to the contract, and so is a store written elsewhere."""
 
 from __future__ import annotations
 

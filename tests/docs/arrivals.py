@@ -14,28 +14,28 @@ SECOND = 1_772_530_245.0
 
 
 class Arrival(NamedTuple):
-    """An event as it is delivered, and what is the matter then."""
+    """An event as it is delivered, and the faults at that moment."""
 
     label: str
     """The word in backquotes that begins the row's text."""
     event: dict[str, Any]
     meanwhile: bool = False
-    """Whether it comes while the one before it is being decided on."""
+    """Whether the event comes while the event before it is being decided on."""
     restarted: bool = False
-    """Whether the process was started anew before it."""
+    """Whether the process was started anew before the event."""
     crm_down: bool = False
     killed: bool = False
     store_away: bool = False
 
 
 class Case(NamedTuple):
-    """One table: where it stands, and what comes."""
+    """One table: its place on the page, and its arrivals."""
 
     section: str
     table: int
     arrivals: list[Arrival]
     under: tuple[str, ...] = ("shown",)
-    """Which rules the last column holds for: those on top of the page, or the section's TOML."""
+    """The rules of the last column: the rules on top of the page, or the section's TOML."""
 
 
 def agent_leaves(id: str, **body: Any) -> dict[str, Any]:

@@ -13,13 +13,13 @@ A, B = agent_leaves("a"), published_again("b")
 C, D = (agent_leaves(name, sessionId=f"session-{name}") for name in "cd")
 
 
-def told(section: str, table: int = 0) -> list[list[str]]:
+def expected_rows(section: str, table: int = 0) -> list[list[str]]:
     """The rows of a table without the column of arrivals."""
     return [row[1:] for row in PAGE[section].tables()[table]]
 
 
 class Work:
-    """The handler's work: which events it was done for."""
+    """The handler's work, and the events that it was done for."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -34,7 +34,7 @@ class Work:
 
 
 class Row:
-    """One delivery, told as a table tells it: what became of it, and whether the work was done."""
+    """One delivery, in the columns of a table: its outcome, and whether the work was done."""
 
     def __init__(self, consumer: Consumer, work: Work) -> None:
         self._consumer = consumer

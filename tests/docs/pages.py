@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken_links(page: Path) -> list[str]:
-    """The links of this page to other pages, or to headings, that lead nowhere."""
+    """The broken links of this page, to other pages or to headings."""
     broken = []
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")

@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its files and names exist, and every package is a room of it."""
+"""docs/architecture.md is true: its files and names exist, and it names every package."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_every_file_on_the_page_exists() -> None:
     assert {Path(name).name for name in named} <= {Path(name).name for name in inside}
 
 
-def test_every_package_is_a_room_of_the_page() -> None:
+def test_every_package_is_named_on_the_page() -> None:
     rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     assert rooms <= set(re.findall(r"`([a-z]+)/", TEXT))
 
 
-def test_every_table_that_takes_a_line_is_where_the_page_says() -> None:
+def test_every_table_that_takes_a_line_is_in_the_file_that_the_page_names() -> None:
     found = re.findall(r"`(_?[A-Z_]{4,})`(?: or `([A-Z_]+)`)? of `([a-z_/]+\.py)`", TEXT)
     assert len(found) >= 6
     for first, second, file in found:

@@ -21,7 +21,7 @@ PAGE = sections("can-aws-do-it.md")
 A, B = agent_leaves("a"), published_again("b")
 
 
-def said(table: int) -> list[bool]:
+def answers_of_the_page(table: int) -> list[bool]:
     return ["yes" in row[1] for row in PAGE["SQS FIFO"].tables()[table]]
 
 
@@ -32,7 +32,7 @@ def sqs(endpoint: str) -> Any:
 
 @pytest.fixture
 def queue(sqs: Any, request: pytest.FixtureRequest) -> str:
-    """A FIFO queue as EventBridge wants it."""
+    """A FIFO queue as EventBridge requires it."""
     attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
     name = f"{request.node.name[:70]}.fifo"
     return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
@@ -55,12 +55,12 @@ def test_fifo_by_content_drops_the_same_bytes_and_keeps_a_second_publish(
     for event in (A, A, B):
         sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(event), MessageGroupId="g")
         kept.append(bool(received(sqs, queue)))
-    assert kept == said(0)
+    assert kept == answers_of_the_page(0)
     consumer = Consumer("memory:", rules="genesys", handler=lambda _: None)
     assert [it.status for it in consumer.process([A, B])] == ["done", "duplicate"]
 
 
-def test_fifo_delivers_again_what_was_not_deleted_in_time(sqs: Any, queue: str) -> None:
+def test_fifo_delivers_again_a_message_that_was_not_deleted_in_time(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(A), MessageGroupId="g")
     (first,) = sqs.receive_message(QueueUrl=queue)["Messages"]
     # As the timeout would, without waiting for it.
@@ -68,7 +68,7 @@ def test_fifo_delivers_again_what_was_not_deleted_in_time(sqs: Any, queue: str) 
         QueueUrl=queue, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=0
     )
     (again,) = received(sqs, queue)
-    assert [True, again["MessageId"] == first["MessageId"]] == said(1)
+    assert [True, again["MessageId"] == first["MessageId"]] == answers_of_the_page(1)
 
 
 def test_an_effect_sent_under_its_own_id_is_sent_once_though_the_worker_died(
@@ -76,13 +76,13 @@ def test_an_effect_sent_under_its_own_id_is_sent_once_though_the_worker_died(
 ) -> None:
     store, lost = MemoryStore(), Consumer(MemoryStore(), rules="genesys")
     kept = []
-    # The first worker's store is gone with it: its completion never reached the one that counts.
+    # The first worker has a store of its own: its completion never reaches the second store.
     for consumer in (lost, Consumer(store, rules="genesys")):
         (snippet,) = PAGE["SQS FIFO"].blocks("python")
         exec(snippet, {"consumer": consumer, "sqs": sqs, "queue": queue})
         assert consumer.process([A])[0].status == "done"
         kept.append(bool(received(sqs, queue)))
-    assert kept == said(2)
+    assert kept == answers_of_the_page(2)
 
 
 def test_two_identical_entries_on_a_bus_get_two_ids(endpoint: str, sqs: Any) -> None:
@@ -92,6 +92,6 @@ def test_two_identical_entries_on_a_bus_get_two_ids(endpoint: str, sqs: Any) -> 
     assert len({it["EventId"] for it in entries}) == 2
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(DOCS / "can-aws-do-it.md") == []
     assert broken_links(DOCS / "recipes.md") == []

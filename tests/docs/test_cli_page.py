@@ -29,7 +29,7 @@ TEXT = (DOCS / "cli.md").read_text(encoding="utf-8")
 TABLES = {table.head[0]: table.rows for table in tables("cli.md")}
 
 
-def test_the_option_tables_are_those_of_the_commands() -> None:
+def test_the_option_tables_match_the_commands() -> None:
     assert written() == TEXT, "run: python -m tests.docs.reference"
 
 
@@ -40,7 +40,7 @@ def test_every_command_has_its_section_and_its_table(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()))
-def test_every_option_says_what_it_is_for(name: str, command: click.Command) -> None:
+def test_every_command_and_every_option_has_a_help_text(name: str, command: click.Command) -> None:
     for option in options_of(command):
         assert option.help, f"{name} {option.opts}"
         assert option.help.strip()[-1] in ".]", option.help
@@ -89,5 +89,5 @@ def test_every_field_of_a_table_is_on_its_page(table: type[msgspec.Struct], page
     assert {*table.__struct_fields__} - named == set()
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(DOCS / "cli.md") == []

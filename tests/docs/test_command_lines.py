@@ -1,4 +1,4 @@
-"""Every command line of the pages is one that eventonce takes: its commands and options exist."""
+"""Every command line of the pages is accepted by eventonce: its commands and options exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lines_of(text: str) -> list[str]:
     return found + re.findall(r"`(eventonce [a-z][^`|…]+)`", BLOCK.sub("", text))
 
 
-def taken(line: str) -> None:
+def parse_line(line: str) -> None:
     """Raises if a command or an option of the line does not exist."""
     words = shlex.split(line, comments=True)[1:]
     command: click.Command = cli
@@ -40,11 +40,11 @@ def taken(line: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_line_of_a_page_is_taken(page: Path) -> None:
+def test_every_command_line_of_a_page_is_accepted(page: Path) -> None:
     faults = []
     for line in lines_of(page.read_text(encoding="utf-8")):
         try:
-            taken(line)
+            parse_line(line)
         except click.BadOptionUsage:
             """In a sentence, an option may stand without its value."""
         except (click.UsageError, ValueError) as error:
@@ -52,11 +52,11 @@ def test_every_command_line_of_a_page_is_taken(page: Path) -> None:
     assert not faults
 
 
-def test_there_are_command_lines_on_the_pages() -> None:
+def test_the_pages_have_command_lines() -> None:
     assert len({line for page in PAGES for line in lines_of(page.read_text())}) > 100
 
 
 @pytest.mark.parametrize("line", ["eventonce fly", "eventonce run --wings", "eventonce store fly"])
-def test_a_line_that_is_not_taken_is_found(line: str) -> None:
+def test_a_line_with_an_unknown_command_or_option_is_refused(line: str) -> None:
     with pytest.raises(click.UsageError):
-        taken(line)
+        parse_line(line)

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names words, files and tables that are there."""
+"""CONTRIBUTING.md names targets of make, files and tables that exist."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ WORDS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTIL
 @pytest.mark.parametrize(
     "word", sorted(set(re.findall(r"(?:^|`)make ([a-z]+)", TEXT, re.MULTILINE)))
 )
-def test_a_word_of_make_is_one(word: str) -> None:
+def test_a_word_of_make_is_a_target(word: str) -> None:
     assert word in WORDS
 
 
 @pytest.mark.parametrize("path", re.findall(r"`((?:src|tests|docs|benchmarks)/[^`…]+)`", TEXT))
-def test_a_path_leads_somewhere(path: str) -> None:
+def test_a_path_exists(path: str) -> None:
     assert (ROOT / path.replace("NAME", "genesys")).exists()
 
 
 @pytest.mark.parametrize(("name", "file"), re.findall(r"`([A-Z]+)` in `(src/[^`]+)`", TEXT))
-def test_a_table_stands_in_its_file(name: str, file: str) -> None:
+def test_a_table_is_in_its_file(name: str, file: str) -> None:
     assert re.search(rf"^{name}\b", (ROOT / file).read_text(), re.MULTILINE)
 
 
-def test_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(PAGE) == []
 
 

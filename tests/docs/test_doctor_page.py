@@ -25,6 +25,6 @@ def test_every_fault_of_aws_is_in_the_table() -> None:
         assert any(part in text for place, part in SHOWN if place == area), text
 
 
-def test_the_areas_are_those_of_the_checks_in_their_order() -> None:
+def test_the_areas_of_the_page_match_the_checks_in_their_order() -> None:
     assert tuple(dict.fromkeys(row["area"] for row in ROWS)) == AREAS
     assert {area for area, _ in CHECKS} <= set(AREAS)

@@ -1,4 +1,4 @@
-"""The page about Lambda: its first example works, and its links lead somewhere."""
+"""The page about Lambda: its examples work, and no link is broken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blocks() -> list[str]:
 
 
 def test_the_first_example_closes_a_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what the templates tell it, and another store."""
+    """The example runs with the variables of the templates, and with another store."""
     told = {"EVENTONCE_NAME": "crm-sync", "EVENTONCE_STORE": "memory:"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
@@ -51,7 +51,9 @@ def test_the_first_example_closes_a_call_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(function["crm"].closed) == 1
 
 
-def test_the_example_of_who_may_send_lets_in_whom_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_authentication_accepts_only_the_right_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("API_KEY", "right")
     consumer = Consumer("memory:", handler=lambda _: None)
     function: dict[str, Any] = {"consumer": consumer, "lambda_handler": lambda_handler}
@@ -62,5 +64,5 @@ def test_the_example_of_who_may_send_lets_in_whom_it_says(monkeypatch: pytest.Mo
         assert function["handler"](request, None)["statusCode"] == status
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(PAGE) == []

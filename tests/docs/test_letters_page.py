@@ -1,4 +1,4 @@
-"""docs/letters.md is true: `eventonce audit` says of its audit lines what stands below them."""
+"""docs/letters.md is true: `eventonce audit` prints its audit lines as the page shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.helpers import Run
 TEXT = (DOCS / "letters.md").read_text(encoding="utf-8")
 
 
-def test_the_audit_lines_are_told_as_the_page_says(run: Run) -> None:
+def test_the_audit_lines_are_printed_as_the_page_shows(run: Run) -> None:
     audit = TEXT.partition("## The audit")[2]
     (lines,) = re.findall(r"```json\n(.*?)```", audit, re.DOTALL)
     (told,) = re.findall(r"```\n(2026.*?)```", audit, re.DOTALL)

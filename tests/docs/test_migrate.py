@@ -1,4 +1,4 @@
-"""docs/migrate.md is true: each way is gone, on real stores, and comes out as its tables say."""
+"""docs/migrate.md is true: each way has, on real stores, the results that its tables show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from tests.docs.arrivals import agent_leaves
-from tests.docs.moving import PAGE, A, B, C, D, Row, Work, told
+from tests.docs.moving import PAGE, A, B, C, D, Row, Work, expected_rows
 from tests.docs.pages import DOCS, broken_links
 from tests.helpers import WatchedStore, away
 from tests.servers.aws import REGION
@@ -50,7 +50,7 @@ def table(client: Any, name: str, key: str) -> None:
 # --- looking ---
 
 
-def test_what_to_look_at_first_is_looked_at_without_a_store(
+def test_the_commands_of_look_first_run_without_a_store(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("event.json").write_text(json.dumps(A))
@@ -75,7 +75,7 @@ def run_all(section: str) -> None:
 # --- warm starts ---
 
 
-def test_shadow_runs_everything_says_what_it_would_drop_and_leaves_a_store_that_knows() -> None:
+def test_shadow_runs_every_event_names_the_copies_and_fills_the_store() -> None:
     title = "A warm start through shadow mode"
     (snippet,) = PAGE[title].blocks("python")
     old: list[str] = []
@@ -83,15 +83,15 @@ def test_shadow_runs_everything_says_what_it_would_drop_and_leaves_a_store_that_
     exec(snippet, scope)
     with scope["consumer"] as consumer:
         outcomes = consumer.process([A]) + consumer.process([A]) + consumer.process([B])
-        assert [[it.status, it.reason] for it in outcomes] == told(title)
+        assert [[it.status, it.reason] for it in outcomes] == expected_rows(title)
     assert old == ["a", "a", "b"]
     with Consumer(
         "sqlite:///calls.db", name="crm-sync", rules="genesys", handler=lambda _: None
     ) as switched:
-        assert [[it.status] for it in switched.process([B, C])] == told(title, 1)
+        assert [[it.status] for it in switched.process([B, C])] == expected_rows(title, 1)
 
 
-def test_shadow_keeps_to_what_the_page_says_it_does_not_do() -> None:
+def test_in_shadow_incomplete_and_failing_events_become_dead_letters() -> None:
     def never(_: object) -> None:
         raise ConnectionError
 
@@ -106,7 +106,7 @@ def test_shadow_keeps_to_what_the_page_says_it_does_not_do() -> None:
 
 
 @pytest.mark.parametrize(("policy", "status"), [("retry", "failed"), ("run", "unguarded")])
-def test_in_shadow_a_store_that_is_away_holds_up_work_unless_told_not_to(
+def test_in_shadow_an_unavailable_store_holds_up_work_unless_the_rule_says_run(
     policy: str, status: str
 ) -> None:
     rules = [
@@ -126,17 +126,17 @@ def test_a_capture_that_was_filtered_into_the_store_is_done() -> None:
     with Consumer(
         "sqlite:///calls.db", name="crm-sync", rules="genesys", handler=lambda _: None
     ) as consumer:
-        assert [[it.status] for it in consumer.process([A, C])] == told(title)
+        assert [[it.status] for it in consumer.process([A, C])] == expected_rows(title)
     with Consumer(
         "sqlite:///calls.db", name="another", rules="genesys", handler=lambda _: None
     ) as other:
         assert other.process([A])[0].status == "done"
 
 
-# --- from tables and marks of one's own ---
+# --- from the user's own tables and marks ---
 
 
-def test_what_the_old_script_wrote_into_its_table_is_known_until_it_expires(client: Any) -> None:
+def test_an_entry_in_the_table_of_the_old_script_counts_until_it_expires(client: Any) -> None:
     title = "From a DynamoDB table of your own"
     table(client, "GenesysEventDedup", "eventHash")
 
@@ -153,7 +153,7 @@ def test_what_the_old_script_wrote_into_its_table_is_known_until_it_expires(clie
     exec(PAGE[title].blocks("python")[0], scope)
     consumer: Consumer = scope["consumer"].over(DynamoDBStore(client, "GenesysEventDedup"))
     consumer.on()(lambda _: None)
-    assert [[consumer.process([it])[0].status] for it in (A, C, B)] == told(title)
+    assert [[consumer.process([it])[0].status] for it in (A, C, B)] == expected_rows(title)
 
 
 def test_a_key_made_of_one_text_is_computed_too(client: Any) -> None:
@@ -183,7 +183,7 @@ def test_marks_of_the_old_consumer_in_redis_are_looked_for_and_not_set() -> None
             row = Row(consumer, work)
             seen = row(A)
             cache.delete("event:a")
-            assert [seen, row(A), row(C, down=True), row(C)] == told(title)
+            assert [seen, row(A), row(C, down=True), row(C)] == expected_rows(title)
             assert cache.exists("event:c") == 0
         cache.close()
 
@@ -199,7 +199,7 @@ def test_a_table_of_seen_ids_is_asked_through_the_stores_own_connection() -> Non
     ) as consumer:
         exec(PAGE[title].blocks("python")[0], {"consumer": consumer})
         row = Row(consumer, work)
-        assert [row(A), row(C)] == told(title)
+        assert [row(A), row(C)] == expected_rows(title)
 
 
 # --- from Powertools ---
@@ -215,7 +215,7 @@ class Context:
 
 
 def powertools(client: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Powertools as a function of one's own uses it, over a table of its own."""
+    """Powertools as a user's function uses it, over a table of its own."""
     from aws_lambda_powertools.utilities.idempotency import (
         DynamoDBPersistenceLayer,
         IdempotencyConfig,
@@ -234,7 +234,7 @@ def powertools(client: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["a table each", "one table"])
-def test_powertools_inside_keeps_what_it_did_from_running_again(
+def test_powertools_inside_a_handler_keeps_finished_work_from_running_again(
     shared: bool, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     title = "From Powertools"
@@ -271,11 +271,13 @@ def test_powertools_inside_keeps_what_it_did_from_running_again(
         (outcome,) = consumer.process([event])
         kept = outcome.result == {"ticket": "a"}
         rows.append([outcome.status, kept, "yes" if len(work.done) > before else "no"])
-    said = [[re.split(",", status)[0], "with" in status, ran] for status, ran in told(title, 1)]
+    said = [
+        [re.split(",", status)[0], "with" in status, ran] for status, ran in expected_rows(title, 1)
+    ]
     assert rows == said
     assert work.done == ["a", "d"]
     client.delete_table(TableName="Idempotency")
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(DOCS / "migrate.md") == []

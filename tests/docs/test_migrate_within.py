@@ -1,4 +1,4 @@
-"""docs/migrate.md on moving within eventonce, and back: each way comes out as its table says."""
+"""docs/migrate.md on moving within eventonce, and back: each way has the results of its table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventonce.cli import main
 from eventonce.config import load
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
-from tests.docs.moving import PAGE, A, B, C, D, Row, Work, told
+from tests.docs.moving import PAGE, A, B, C, D, Row, Work, expected_rows
 from tests.servers.valkey import serving
 
 
@@ -31,7 +31,7 @@ def state(id: str, version: int) -> dict[str, Any]:
     return {"id": id, "source": "s", "detail-type": "agent.status", "detail": detail}
 
 
-def test_a_consumer_moves_to_another_store_and_asks_the_old_one() -> None:
+def test_a_consumer_moves_to_another_store_and_asks_the_old_store() -> None:
     title = "From one store to another"
     work = Work()
     latest = Rule(
@@ -45,14 +45,14 @@ def test_a_consumer_moves_to_another_store_and_asks_the_old_one() -> None:
         exec(PAGE[title].blocks("python")[0], scope)
         with scope["new"] as new:
             row = Row(new, work)
-            assert [row(A), row(C), row(C)] == told(title)
+            assert [row(A), row(C), row(C)] == expected_rows(title)
             assert row(state("one", 1)) == ["done", "no"]
             assert row(state("two", 2)) == ["done", "no"]
             assert row(state("three", 3)) == ["done", "yes"]
             assert new.observers == []
 
 
-def test_letters_can_be_taken_along() -> None:
+def test_dead_letters_can_be_exported() -> None:
     with Consumer("sqlite:///old.db", rules="genesys", handler=lambda _: None) as consumer:
         consumer.process([{"detail-type": "v2.detail.events.conversation.{id}.user.end"}])
         assert len(list(consumer.letters())) == 1
@@ -61,7 +61,7 @@ def test_letters_can_be_taken_along() -> None:
     assert len(Path("letters.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_copied_sqlite_file_knows_what_the_first_knew() -> None:
+def test_a_copied_sqlite_file_has_the_records_of_the_original() -> None:
     with Consumer("sqlite:///one.db", rules="genesys", handler=lambda _: None) as consumer:
         consumer.process([A])
     Path("two.db").write_bytes(Path("one.db").read_bytes())
@@ -90,7 +90,7 @@ def shown_rule() -> Rule:
     return rule
 
 
-def test_a_rule_with_also_knows_what_its_older_key_has_done() -> None:
+def test_a_rule_with_also_finds_the_events_done_under_its_older_key() -> None:
     rule = shown_rule()
     without = msgspec.structs.replace(rule, also=())
     rows = zip(
@@ -98,16 +98,16 @@ def test_a_rule_with_also_knows_what_its_older_key_has_done() -> None:
         outcomes(after("id"), rule, [A, B, C]),
         strict=True,
     )
-    assert [list(row) for row in rows] == told("From one rule to another")
+    assert [list(row) for row in rows] == expected_rows("From one rule to another")
 
 
-def test_an_older_key_that_was_too_wide_goes_on_merging() -> None:
+def test_an_older_key_that_was_too_wide_still_merges_events() -> None:
     wide = msgspec.structs.replace(shown_rule(), also=[["body.conversationId"]])
-    (row,) = told("From one rule to another", 1)
+    (row,) = expected_rows("From one rule to another", 1)
     assert outcomes(after("body.conversationId"), wide, [D]) == [row[0].split(":")[0]]
 
 
-def test_also_reaches_across_neither_names_nor_kinds() -> None:
+def test_also_finds_nothing_of_another_consumer_or_another_kind_of_rule() -> None:
     rule = shown_rule()
     renamed = Consumer(after("id"), name="other", rules=rule, handler=lambda _: None)
     assert renamed.process([A])[0].status == "done"
@@ -120,7 +120,7 @@ def test_also_reaches_across_neither_names_nor_kinds() -> None:
 # --- and back ---
 
 
-def test_the_old_consumer_can_go_on_where_its_marks_were_written() -> None:
+def test_the_old_consumer_skips_the_events_whose_marks_were_written() -> None:
     title = "The way back"
     with serving() as node:
         cache, work = node.client(), Work()
@@ -136,7 +136,7 @@ def test_the_old_consumer_can_go_on_where_its_marks_were_written() -> None:
             work(event)
             return "runs"
 
-        assert [outcome.status, old_consumer(A)] == [row[1] for row in told(title)]
+        assert [outcome.status, old_consumer(A)] == [row[1] for row in expected_rows(title)]
         assert work.done == ["a"]
         cache.close()
 

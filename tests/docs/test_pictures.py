@@ -1,4 +1,4 @@
-"""The pictures show what the code does, and are drawn from it as it is now."""
+"""The pictures show the behaviour of the code, and are drawn from its present state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def called(record: Record | None, claim: Claim, verdict: str) -> str:
 
 
 def steps(moment: Moment, versions: Sequence[Claim]) -> Iterator[tuple[str, Moment]]:
-    """All that can happen to a record, and what it is then."""
+    """All steps that a record can take, and the record after each."""
     record, now, granted = moment
     if record is not None and now < record.held_until:
         yield "the same claim", Moment(judge(record, granted, now)[1] or record, now, granted)
@@ -87,7 +87,7 @@ def steps(moment: Moment, versions: Sequence[Claim]) -> Iterator[tuple[str, Mome
 
 
 def reached(versions: Sequence[Claim]) -> Iterator[tuple[Moment, str, Moment]]:
-    """Everything that a few steps lead to, and the steps."""
+    """Every moment that a few steps lead to, and the steps."""
     layer = [Moment(None, 1, versions[0])]
     for _ in range(6):
         following = {}
@@ -104,7 +104,7 @@ MACHINES = pytest.mark.parametrize(
 
 
 @MACHINES
-def test_the_arrows_of_a_state_machine_are_those_of_the_law(
+def test_the_arrows_of_a_state_machine_match_the_law(
     picture: ModuleType, versions: Sequence[Claim]
 ) -> None:
     edges: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -121,7 +121,7 @@ def test_the_arrows_of_a_state_machine_are_those_of_the_law(
 
 
 @MACHINES
-def test_the_boxes_of_a_state_machine_say_what_a_claim_gets(
+def test_the_boxes_of_a_state_machine_show_the_verdicts_of_a_claim(
     picture: ModuleType, versions: Sequence[Claim]
 ) -> None:
     got: dict[str, set[str]] = defaultdict(set)
@@ -137,7 +137,7 @@ def test_the_boxes_of_a_state_machine_say_what_a_claim_gets(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_is_as_its_command_draws_it_now(name: str) -> None:
+def test_a_picture_matches_the_output_of_its_command(name: str) -> None:
     assert (FOLDER / f"{name}.svg").read_text() == drawn(name), "run `make pictures`"
 
 

@@ -70,7 +70,7 @@ class Shown:
         exec(PAGE["An example"].blocks("python")[0], self.scope)
 
     def run(self, title: str, having: str = "") -> None:
-        """Run the blocks of a section, those that hold this text."""
+        """Run the blocks of a section that have this text."""
         for block in PAGE[title].blocks("python"):
             if having in block:
                 exec(block, self.scope)
@@ -89,7 +89,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
     shown.consumer.close()
 
 
-# --- every name is there ---
+# --- every name is on the page ---
 
 
 def test_every_argument_of_a_consumer_is_described_with_its_default() -> None:
@@ -136,7 +136,7 @@ def test_every_exported_name_is_described_once() -> None:
     assert sorted(names) == sorted(name for name in eventonce.__all__ if name[0] != "_")
 
 
-def test_as_many_statuses_as_are_said() -> None:
+def test_the_page_says_the_number_of_statuses() -> None:
     assert len(Status.__args__) == 12  # type: ignore[attr-defined]
     assert "one of twelve" in TEXT
 
@@ -183,7 +183,7 @@ def test_events_are_given_in_three_ways(shown: Shown) -> None:
     assert (shown.scope["job"].run, shown.scope["job"].result) == (False, 7)
 
 
-def test_what_is_written_through_the_connection_commits_with_the_completion(shown: Shown) -> None:
+def test_rows_written_through_the_connection_commit_with_the_completion(shown: Shown) -> None:
     calls = [
         {"id": name, "detail-type": "call.ended", "detail": {"call": name}}
         for name in ("1", "2", "1")
@@ -197,7 +197,9 @@ def test_what_is_written_through_the_connection_commits_with_the_completion(show
         assert beside.execute("SELECT id FROM calls").fetchall() == [("1",), ("2",)]
 
 
-def test_letters_are_listed_and_run_again(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letters_are_listed_and_run_again(
+    shown: Shown, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown.run("Handlers")
     shown.crm.known = False
     shown.consumer.process([detail_event("acd.end"), b"no event"])
@@ -209,7 +211,7 @@ def test_letters_are_listed_and_run_again(shown: Shown, capsys: pytest.CaptureFi
     assert [letter.status for letter in shown.consumer.letters()] == ["invalid"]
 
 
-def test_observers_are_told(
+def test_the_observers_count_and_log_the_outcomes(
     shown: Shown, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "eventonce.outcomes")
@@ -218,7 +220,7 @@ def test_observers_are_told(
     assert len(caplog.records) == 2
 
 
-def test_something_is_put_around_handlers_and_a_consumer_over_another_store(shown: Shown) -> None:
+def test_a_handler_is_wrapped_and_a_consumer_is_made_over_another_store(shown: Shown) -> None:
     with Consumer("memory:", name="plain", rules="genesys", handler=lambda _: None) as plain_one:
         shown.scope.update(plain=plain_one, times=[])
         shown.run("Around handlers, over another store")
@@ -229,7 +231,7 @@ def test_something_is_put_around_handlers_and_a_consumer_over_another_store(show
     assert isinstance(elsewhere.store, MemoryStore)
 
 
-def test_the_fixture_and_the_contract_run_as_they_stand(pytester: pytest.Pytester) -> None:
+def test_the_fixture_and_the_contract_run_as_shown(pytester: pytest.Pytester) -> None:
     fixture, contract = PAGE["Testing"].blocks("python")
     pytester.makepyfile(
         test_fixture=f"""
@@ -250,7 +252,7 @@ def wrap_up(job):
     ran.assert_outcomes(passed=2, deselected=ran.parseoutcomes()["deselected"])
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(DOCS / "python.md") == []
 
 

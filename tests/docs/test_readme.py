@@ -43,7 +43,7 @@ def user_end(session: str, id: str) -> dict[str, Any]:
     return event
 
 
-def test_the_code_at_the_top_runs_as_it_stands(
+def test_the_code_at_the_top_runs_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_the_code_at_the_top_runs_as_it_stands(
     consumer.close()
 
 
-def test_the_test_of_a_handler_runs_as_it_stands(pytester: pytest.Pytester) -> None:
+def test_the_test_of_a_handler_runs_as_shown(pytester: pytest.Pytester) -> None:
     test = next(block for block in blocks("python") if "crash_after" in block)
     setting = f"""
 class Crm:
@@ -77,7 +77,7 @@ def wrap_up(job):
     pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
-def test_what_explain_is_shown_to_print_is_what_it_prints(
+def test_explain_prints_the_output_that_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -89,7 +89,7 @@ def test_what_explain_is_shown_to_print_is_what_it_prints(
     assert capsys.readouterr().out == shown
 
 
-def test_what_filter_is_shown_to_say_of_the_demo_is_what_it_says(
+def test_filter_prints_the_output_that_is_shown_for_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_what_filter_is_shown_to_say_of_the_demo_is_what_it_says(
     assert f", {len(new.splitlines())} new" in shown
 
 
-def test_a_template_is_printed_beside_the_file_that_is_shown(
+def test_a_template_is_made_from_the_file_that_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -120,7 +120,7 @@ def test_a_template_is_printed_beside_the_file_that_is_shown(
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
-def test_the_rules_shown_are_rules(text: str) -> None:
+def test_the_rules_shown_are_valid(text: str) -> None:
     rules, faults = rules_in(read(text, name="README.md"))
     assert rules
     assert not faults
@@ -145,14 +145,14 @@ def test_every_preset_is_described() -> None:
         assert f"`{preset}`" in page, preset
 
 
-def test_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_what_the_pages_say_to_install_is_found_from_a_clone() -> None:
+def test_the_install_commands_name_a_clone_and_known_extras() -> None:
     """eventonce is on no package index: a page that names it there would end in an error."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")]
     said = [line for page in pages for line in re.findall(r"pip install .*", page.read_text())]
@@ -164,8 +164,8 @@ def test_what_the_pages_say_to_install_is_found_from_a_clone() -> None:
 
 
 @pytest.mark.parametrize("extra", ["redis", "dynamodb", "sqs", "postgres", "web", "privacy"])
-def test_what_a_missing_extra_says_to_type_needs_no_index_for_eventonce_itself(extra: str) -> None:
-    """Where eventonce is installed, from a clone too, pip reads what its extra needs from it."""
+def test_an_extra_of_the_installed_eventonce_needs_no_package_index(extra: str) -> None:
+    """pip reads the requirements of an extra from the installed eventonce, from a clone too."""
     wanted = ["install", "--dry-run", "--no-index", "--disable-pip-version-check"]
     done = subprocess.run(
         [sys.executable, "-m", "pip", *wanted, f"eventonce[{extra}]"],
@@ -177,8 +177,8 @@ def test_what_a_missing_extra_says_to_type_needs_no_index_for_eventonce_itself(e
 
 
 @pytest.mark.parametrize("name", ["fastapi_app", "http_postgres", "lambda_sqs", "worker_sqlite"])
-def test_an_example_says_what_it_misses_and_how_to_get_it(name: str) -> None:
-    """In a Python that has nothing installed."""
+def test_an_example_without_its_packages_says_how_to_install_them(name: str) -> None:
+    """The example runs in a Python without any package."""
     folder = ROOT / "examples" / name
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(folder / "run.py")],

@@ -1,4 +1,4 @@
-"""docs/recipes.md is true: its snippets run, and each row of its tables comes out as it says."""
+"""docs/recipes.md is true: its snippets run, and each row of its tables shows the true result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING = "\N{EN DASH}"
 
 
 def recipe_of(case: Case) -> str:
-    """The snippet the table is about: the last one before it that receives events."""
+    """The snippet of a table: the last snippet before the table that receives events."""
     text = PAGE[case.section].text
     table = [found.start() for found in re.finditer(r"^\| after", text, re.MULTILINE)][case.table]
     snippets: list[str] = re.findall(r"```python\n(.*?)```", text[:table], re.DOTALL)
@@ -108,7 +108,7 @@ def rows_of(case: Case) -> list[list[str]]:
 
 
 def words(cells: Sequence[str]) -> list[str]:
-    """The word of each cell that says what happens; what follows it only explains."""
+    """The first word of each cell, which is the result; the words after it only explain."""
     return [re.split(r"[ :,]", cell)[0] for cell in cells]
 
 
@@ -117,11 +117,11 @@ def named(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_the_recipe_does_with_what_comes_as_its_table_says(case: Case) -> None:
+def test_the_recipe_has_the_results_that_its_table_shows(case: Case) -> None:
     rows = rows_of(case)
     said = words([row[2] for row in rows])
     happened = under_the_recipe(case, rows)
-    # What was acknowledged does not come again.
+    # An acknowledged event does not come again.
     assert [
         told if told == NOTHING else word for told, word in zip(said, happened, strict=True)
     ] == said
@@ -132,14 +132,14 @@ def test_the_recipe_does_with_what_comes_as_its_table_says(case: Case) -> None:
     [(case, under) for case in CASES for under in case.under],
     ids=lambda it: named(it) if isinstance(it, Case) else it,
 )
-def test_eventonce_does_with_what_comes_as_its_table_says(
+def test_eventonce_has_the_results_that_the_table_shows(
     case: Case, under: str, tmp_path: Path
 ) -> None:
     rows = rows_of(case)
     assert under_eventonce(case, rows, under, tmp_path) == words([row[3] for row in rows])
 
 
-def test_every_table_is_played_and_every_row_names_what_comes() -> None:
+def test_every_table_is_played_and_every_row_names_its_arrival() -> None:
     played = {(case.section, case.table) for case in CASES}
     shown = {
         (title, place)
@@ -186,7 +186,7 @@ def test_a_table_with_other_names_opens() -> None:
     assert scope["store"]._table.layout.expiry == "ttl"
 
 
-def test_the_transport_id_alone_knows_redelivery_for_days_and_no_second_publish() -> None:
+def test_the_transport_id_alone_finds_a_redelivery_for_days_and_no_second_publish() -> None:
     scope: dict[str, Any] = {"work": lambda _: None}
     exec(SHOWN + PAGE["event.id for five minutes"].blocks("python")[-1], scope)
     clock = ManualClock()
@@ -204,7 +204,7 @@ def test_another_field_beside_the_id_makes_no_difference() -> None:
     assert len(keys) == 2
 
 
-def test_a_rule_may_say_that_a_copy_does_less_harm_than_a_delay(tmp_path: Path) -> None:
+def test_a_rule_may_let_an_event_run_while_the_store_is_away(tmp_path: Path) -> None:
     case = Case("An error is a copy", 0, [])
     timeline = Timeline()
     consumer = consumer_of(case, "toml", timeline, tmp_path)
@@ -213,7 +213,7 @@ def test_a_rule_may_say_that_a_copy_does_less_harm_than_a_delay(tmp_path: Path) 
     assert consumer.process([event])[0].status == "unguarded"
 
 
-def test_lambda_is_told_what_must_come_again() -> None:
+def test_the_lambda_handler_raises_until_every_event_is_settled() -> None:
     timeline = Timeline()
     (snippet,) = PAGE["Log it and answer 200"].blocks("python")[1:]
     consumer = consumer_of(CASES[0], "shown", timeline, Path())
@@ -226,5 +226,5 @@ def test_lambda_is_told_what_must_come_again() -> None:
     assert scope["handler"]([A.event], None)["statusCode"] == 200
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_no_link_is_broken() -> None:
     assert broken_links(DOCS / "recipes.md") == []

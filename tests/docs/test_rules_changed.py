@@ -1,4 +1,4 @@
-"""docs/rules.md on changing a rule: what makes another key, and what `also` then finds."""
+"""docs/rules.md on changing a rule: the changes that make another key, and the reach of `also`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGES: list[dict[str, Any]] = [
     {"verify": ["detail.action"]},
     {"remember": "1d", "sliding": True, "lease": 5, "attempts": 2, "shadow": True},
 ]
-"""One for each row of the table, in its order."""
+"""One change for each row of the table, in its order."""
 
 
 def key_of(
@@ -61,7 +61,7 @@ def outcome_of(store: MemoryStore, rule: Rule, detail: dict[str, Any]) -> str:
     return consumer.process([{**EVENT, "detail": detail}])[0].status
 
 
-def test_another_state_or_other_verified_fields_are_noticed_by_copies() -> None:
+def test_after_a_change_of_state_or_verify_a_copy_is_done_or_a_conflict() -> None:
     version = Rule(name="s", subject=["detail.ticket"], order="detail.at", state=["detail.action"])
     store = MemoryStore()
     other = msgspec.structs.replace(version, state=["detail.try"])
@@ -72,7 +72,7 @@ def test_another_state_or_other_verified_fields_are_noticed_by_copies() -> None:
     assert [outcome_of(store, rule, TICKET) for rule in (fact, other)] == ["done", "conflict"]
 
 
-def test_also_finds_what_was_done_under_the_older_key() -> None:
+def test_also_finds_the_events_done_under_the_older_key() -> None:
     (table,) = [table for table in TABLES if table.head[-1] == "with it"]
     (rule,) = parse_rule_file(table.above["toml"], name="rules.md")
     (parts,) = rule.also

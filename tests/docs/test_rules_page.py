@@ -1,4 +1,4 @@
-"""docs/rules.md is true: each field and function is on it, each table comes out as it says."""
+"""docs/rules.md is true: each field and function is on it, each table shows true results."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_every_function_and_every_beginning_of_a_path_is_shown() -> None:
         assert f"`{name}`" in PAGE["Expressions"].text, name
 
 
-def test_what_can_be_overridden_is_listed() -> None:
+def test_the_fields_that_can_be_overridden_are_listed() -> None:
     section = PAGE["For all rules at once"].text
     assert ", ".join(f"`{name}`" for name in presets.OVERRIDABLE) in section
     assert "transport-id" in section
 
 
-# --- what is shown ---
+# --- the examples ---
 
 
 @pytest.mark.parametrize("text", [text for it in PAGE.values() for text in it.blocks("toml")])
@@ -134,7 +134,7 @@ def arrival(row: dict[str, str], rule: Rule) -> Arrival:
 
 
 @pytest.mark.parametrize("table", PLAYED, ids=str)
-def test_what_comes_has_the_outcome_its_row_says(table: Table) -> None:
+def test_an_event_has_the_outcome_that_its_row_shows(table: Table) -> None:
     rules = parse_rule_file(table.above["toml"], name="rules.md")
     known = {"after", "id", "type", "detail", "replay", "what goes wrong"}
     columns = [column for column in table.head if column not in known]
@@ -154,7 +154,7 @@ def test_unchanged_within_needs_a_time_of_the_event() -> None:
     assert played_under(table, [untimed]) == ["done"] * len(table.rows)
 
 
-def test_the_rule_that_is_said_to_take_an_event_takes_it() -> None:
+def test_an_event_is_taken_by_the_rule_that_its_row_names() -> None:
     (table,) = [table for table in TABLES if table.head[-1] == "rule"]
     rules = Ruleset(parse_rule_file(table.above["toml"], name="rules.md"), name="crm-sync")
     for row in table.rows:
@@ -181,8 +181,8 @@ def test_the_rule_that_is_said_to_take_an_event_takes_it() -> None:
     ],
     ids=lambda it: it["expression"] if isinstance(it, dict) else "",
 )
-def test_an_expression_gives_what_its_row_says(row: dict[str, str], event: str) -> None:
-    # Beside something that is there: a key must not be empty.
+def test_an_expression_gives_the_value_that_its_row_shows(row: dict[str, str], event: str) -> None:
+    # With a part that is always present, because a key must not be empty.
     rule = Rule(name="shown", key=[plain(row["expression"]), "hash(envelope)"])
     found = Ruleset([rule], name="crm-sync").explain(read(event)).parts[0]
     if row["gives"] == "absent":
@@ -195,13 +195,13 @@ def test_an_expression_gives_what_its_row_says(row: dict[str, str], event: str) 
 
 
 def transcript(block: str) -> list[tuple[str, str]]:
-    """The commands of a console block, each with what it is shown to print."""
+    """The commands of a console block, each with the output that is shown."""
     parts = re.split(r"^\$ (.+)\n", block, flags=re.MULTILINE)
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @pytest.mark.parametrize("title", [it.title for it in PAGE.values() if it.blocks("console")])
-def test_the_commands_print_what_is_shown(
+def test_the_commands_print_the_output_that_is_shown(
     title: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -248,7 +248,7 @@ def test_filter_drops_copies_whatever_shadow_says(
         assert len(capfdbinary.readouterr().out.splitlines()) == passed, policy
 
 
-def test_what_no_rule_takes_is_not_overridden_but_a_preset_named_last_is() -> None:
+def test_an_override_reaches_a_preset_named_last_but_no_event_without_a_rule() -> None:
     event = {"id": "1", "source": "com.example.timeline", "detail-type": "ticket", "detail": {}}
 
     def statuses(*names: str) -> list[str]:
@@ -260,7 +260,7 @@ def test_what_no_rule_takes_is_not_overridden_but_a_preset_named_last_is() -> No
     assert statuses("genesys", "eventbridge") == ["done", "unguarded"]
 
 
-def test_the_python_shown_runs_and_the_links_lead_somewhere() -> None:
+def test_the_python_shown_runs_and_no_link_is_broken() -> None:
     scope: dict[str, Any] = {}
     for block in PAGE["In Python"].blocks("python"):
         exec(block, scope)

@@ -22,7 +22,7 @@ VENDORED = {
     "uPlot.iife.min.js": "4408ace91a18b4888998171e122da65b9ab28711c30f19a6a591491c5a82caf1",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }
-"""Digests of the files of others that the dashboard has, as they were taken over."""
+"""Digests of the third-party files of the dashboard, as they were downloaded."""
 
 
 def _tests() -> set[str]:
@@ -42,7 +42,7 @@ def test_every_test_that_is_named_exists() -> None:
     assert named - _tests() == set()
 
 
-def test_a_row_without_a_test_says_why() -> None:
+def test_a_row_without_a_test_gives_a_reason() -> None:
     why = ("nothing:", "nothing here:", "your choice", "not tested here:")
     for row in ROWS:
         assert ("`test_" in row["shown by"]) != row["is stopped by"].startswith(why), row
@@ -62,7 +62,7 @@ def test_no_workflow_has_a_right_that_it_does_not_name(path: Path) -> None:
     assert all("permissions" in job for job in workflow["jobs"].values())
 
 
-def test_the_scripts_of_the_dashboard_are_those_that_were_taken_over() -> None:
+def test_the_third_party_scripts_of_the_dashboard_are_unchanged() -> None:
     folder = ROOT / "src" / "eventonce" / "dashboard" / "static"
     found = {name: sha256((folder / name).read_bytes()).hexdigest() for name in VENDORED}
     assert found == VENDORED

@@ -42,10 +42,10 @@ def test_the_code_shown_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(Path("audits.jsonl").read_bytes().splitlines()) == 1
 
 
-def test_the_table_shown_is_the_one_that_is_tested() -> None:
+def test_the_table_shown_is_the_tested_table() -> None:
     assert shown("sinks.md", "sql") == [TABLE]
 
 
-def test_the_rule_for_replays_is_a_rule() -> None:
+def test_the_rule_for_replays_is_valid() -> None:
     (rule,) = parse_rule_file(shown("letters.md", "toml")[-1], name="letters.md")
     assert rule.on_replay == "missing"

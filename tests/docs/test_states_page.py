@@ -1,4 +1,4 @@
-"""The page that draws the law names what the law has, and counts attempts as the law does."""
+"""docs/states.md is true: it names all parts of the law, and counts attempts as the law does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/study.md and the study in the README are true: their commands run, and their table comes
-out as it says."""
+"""docs/study.md and the study in the README are true: their commands run, and print
+their table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_cause_and_finding_is_on_the_page() -> None:
     assert {row["finding"].strip("`") for row in found["finding"]} == set(codes)
 
 
-def test_the_two_events_of_the_page_are_copies_for_the_cause_it_names(
+def test_the_two_events_of_the_page_are_copies_for_the_cause_on_the_page(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def test_the_two_files_shown_run_each_event_once(tmp_path: Path) -> None:
         )
         try:
             for name in ("a", "b"):
-                # Not together: a copy of what is in work is busy, and comes a minute later.
+                # One after the other: a copy of a running event is busy, and comes a minute later.
                 queue.send([Entry(EVENT % name)])
                 end = time.monotonic() + PATIENCE
                 while any(_counts(queue)) and time.monotonic() < end:
@@ -87,12 +87,12 @@ def test_every_setting_is_described_with_its_default() -> None:
     assert described == {**defaults, "queue": "needed", "health": "none", "metrics": "true"}
 
 
-def test_the_rights_named_are_those_of_the_policy() -> None:
+def test_the_rights_on_the_page_match_the_policy() -> None:
     ((*rows,),) = sections("worker.md")["Rights"].tables()
     assert {row[0].strip("`") for row in rows} == {f"sqs:{action}" for action in QUEUE_RIGHTS}
 
 
-def test_the_settings_shown_are_toml_and_links_lead_somewhere() -> None:
+def test_the_settings_shown_are_toml_and_no_link_is_broken() -> None:
     assert tomllib.loads(_block("toml"))["worker"]["health"] == 8081
     assert not broken_links(PAGE)
 

@@ -1,4 +1,4 @@
-"""Where the events of a table in docs/recipes.md arrive: a clock, the work, and what goes wrong.
+"""The timeline of a table in docs/recipes.md, where events arrive: a clock, the work, the faults.
 
 The cache and the table of the recipes are played here, because minutes and days must pass.
 """
@@ -21,11 +21,11 @@ class Down(Exception):
 
 
 class Killed(BaseException):
-    """The worker's process is gone."""
+    """The worker's process was killed."""
 
 
 class Timeline:
-    """Where the events of one table arrive: a clock, the work, and whatever goes wrong."""
+    """The timeline of one table, where its events arrive: a clock, the work, and the faults."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -35,7 +35,7 @@ class Timeline:
         self.failed: set[int] = set()
 
     def work(self, _: object) -> None:
-        self.let_others_in()
+        self.deliver_concurrent_events()
         now = self.at_hand[-1]
         if now.killed:
             raise Killed
@@ -44,8 +44,8 @@ class Timeline:
             raise Down
         self.ran.add(len(self.at_hand))
 
-    def let_others_in(self) -> None:
-        """Decide once, now, about the events that come at the same moment."""
+    def deliver_concurrent_events(self) -> None:
+        """Deliver now, and once, the events that come at the same moment."""
         others, self.meanwhile = self.meanwhile, None
         if others is not None:
             others()
@@ -56,7 +56,7 @@ class Timeline:
     def deliver_all(
         self, case: Case, rows: Sequence[Sequence[str]], deliver: Callable[[Arrival], str]
     ) -> list[str]:
-        """The words about each arrival; its row says when it comes."""
+        """The result of each arrival; its row has the time of the arrival."""
         said = [""] * len(case.arrivals)
 
         def one(place: int) -> None:
@@ -85,19 +85,19 @@ class Cache:
         self._timeline = timeline
         self._until: dict[str, float] = {}
 
-    def _knows(self, key: str) -> bool:
+    def _has(self, key: str) -> bool:
         return self._timeline.clock() < self._until.get(key, 0)
 
     def get(self, key: str) -> str | None:
-        known = self._knows(key)
-        self._timeline.let_others_in()
+        known = self._has(key)
+        self._timeline.deliver_concurrent_events()
         return "1" if known else None
 
     def exists(self, key: str) -> int:
         return int(self.get(key) is not None)
 
     def set(self, key: str, _: str, *, nx: bool = False, ex: int | None = None) -> bool | None:
-        if nx and self._knows(key):
+        if nx and self._has(key):
             return None
         self._until[key] = float("inf") if ex is None else self._timeline.clock() + ex * 1000
         return True
@@ -107,7 +107,7 @@ class Cache:
 
 
 class Table:
-    """As much of a DynamoDB table as the recipes use; what has expired stays, as it does there."""
+    """As much of a DynamoDB table as the recipes use; expired items stay, as they do there."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -117,7 +117,7 @@ class Table:
         if self._timeline.away():
             raise ConnectionError
         item = self._items.get(Key["eventHash"])
-        self._timeline.let_others_in()
+        self._timeline.deliver_concurrent_events()
         return {} if item is None else {"Item": item}
 
     def put_item(self, *, Item: dict[str, Any]) -> None:  # noqa: N803  boto3's name
@@ -125,7 +125,7 @@ class Table:
 
 
 class Observed:
-    """A memory store that can be away, hears nothing of the dead, and lets others in."""
+    """A memory store that can be away, refuses a killed worker, and delivers concurrent events."""
 
     embedded = True
 
@@ -137,7 +137,7 @@ class Observed:
         if self._timeline.away():
             raise StoreUnavailable("throttled")
         verdicts = self._store.claim(claims, now)
-        self._timeline.let_others_in()
+        self._timeline.deliver_concurrent_events()
         return verdicts
 
     def settle(

@@ -1,5 +1,6 @@
-"""The servers that most modules need, one of each for a module, and the histories on them; a module
-may have another instead."""
+"""The servers that most modules need, one of each for a module, and the histories on them.
+
+A module may have a server of its own instead."""
 
 from __future__ import annotations
 

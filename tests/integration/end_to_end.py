@@ -1,5 +1,5 @@
-"""The parts of both ways through: an emulated account, calls put on its bus in every way copies
-come about, and a queue at the end in which each effect is counted."""
+"""The parts of the end-to-end tests: an emulated account, calls on its bus with copies of every
+origin, and a queue at the end in which each effect is counted."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.servers.aws import emulated, ministack
 
 BUS = "calls"
 SOURCE = "com.example.genesys"
-"""Not `aws.partner/…`: as on AWS nobody but the partner may put such events, and the emulator takes
-a partner's events but delivers none."""
+"""Not `aws.partner/…`: as on AWS only the partner may put such events, and the emulator takes a
+partner's events but delivers none."""
 TYPE = "v2.detail.events.conversation.{id}.user.end"
 SINK = "effects"
 
 
 def call(name: str, *, do: str = "", seconds: float = 0) -> dict[str, Any]:
-    """The detail of a Genesys event, and what its handler shall do with it."""
+    """The detail of a Genesys event, with an instruction for its handler."""
     return {
         "topicName": f"v2.detail.events.conversation.{name}.user.end",
         "version": "2",
@@ -67,11 +67,11 @@ def handle(job):
         time.sleep(body["seconds"])
     sink(job)
 """
-"""A handler that sends each event on; whatever goes wrong does so before that."""
+"""A handler that sends each event on; the planned faults happen before that."""
 
 
 class Account:
-    """An emulated account, and what happens in it."""
+    """An emulated account: its bus, its queues, and the effects at the end."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -101,7 +101,7 @@ class Account:
         assert answer["FailedEntryCount"] == 0, answer
 
     def rule(self, name: str, queue: str) -> str:
-        """A second rule for the same events and the same queue; answers its ARN."""
+        """A second rule for the same events and the same queue; returns its ARN."""
         names = ["QueueArn"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=names)
         pattern = json.dumps({"source": [{"prefix": SOURCE}]})
@@ -111,12 +111,12 @@ class Account:
         return str(made["RuleArn"])
 
     def archive(self) -> None:
-        """Keep from now on what is put on the bus."""
+        """Archive the events that are put on the bus from now on."""
         bus = self.events.describe_event_bus(Name=BUS)["Arn"]
         self.events.create_archive(ArchiveName="all", EventSourceArn=bus)
 
     def replay(self) -> None:
-        """Put everything that was archived on the bus again, as a replay."""
+        """Put all archived events on the bus again, as a replay."""
         archive = self.events.describe_archive(ArchiveName="all")
         now = datetime.now(UTC)
         self.events.start_replay(
@@ -134,7 +134,7 @@ class Account:
             self.sqs.send_message(QueueUrl=self.url(queue), MessageBody=event)
 
     def drained(self, queue: str) -> None:
-        """Wait until nothing is left in this queue, seen or unseen, for some moments."""
+        """Wait until this queue has no message, visible or invisible, for some moments."""
         url, quiet = self.url(queue), [0]
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
 
@@ -147,7 +147,7 @@ class Account:
         until(empty)
 
     def effects(self) -> list[str]:
-        """Every event that came out at the end, and stays there."""
+        """Every event in the queue at the end; the events stay there."""
         found: list[str] = []
         while True:
             answer = self.sqs.receive_message(
@@ -169,7 +169,7 @@ class Account:
 
 @contextmanager
 def account() -> Iterator[Account]:
-    """An account of its own, which boto3 finds in this process and those it starts."""
+    """An account of its own, which boto3 finds in this process and its child processes."""
     with emulated(), ministack() as endpoint:
         os.environ["AWS_ENDPOINT_URL"] = endpoint
         try:
@@ -181,7 +181,7 @@ def account() -> Iterator[Account]:
 
 
 def deploy(name: str, code: str, *, timeout: int = 60, **env: str) -> str:
-    """A function of this name; answers its ARN. The emulator's Python has eventonce."""
+    """A function of this name; returns its ARN. The emulator's Python has eventonce."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as package:
         package.writestr("function.py", code)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def completed(store: Store, claims: Sequence[Claim]) -> list[Settlement]:
-    """Claimed, and how they would be completed."""
+    """The completions of these claims, which are granted first."""
     runs = store.claim(claims)
     assert {run.kind for run in runs} == {"run"}
     return [
@@ -27,14 +27,14 @@ def completed(store: Store, claims: Sequence[Claim]) -> list[Settlement]:
 
 @contextmanager
 def opened(cluster: Cluster) -> Iterator[PostgresStore]:
-    """A store on this server, its schema made."""
+    """A store on this server, with its schema."""
     store = PostgresStore(made(cluster.uri()))
     yield store
     store.close()
 
 
 def made(uri: str) -> str:
-    """The same URI, its schema made."""
+    """The same URI, after its schema is created."""
     store = PostgresStore(uri)
     store.create()
     store.close()
@@ -42,7 +42,7 @@ def made(uri: str) -> str:
 
 
 def answered(ask: Callable[[], T]) -> T:
-    """The store's answer, once it has time; asking again is safe."""
+    """The store's answer, as soon as it is available; asking again is safe."""
     answers: list[T] = []
 
     def told() -> bool:
@@ -57,8 +57,8 @@ def answered(ask: Callable[[], T]) -> T:
 
 
 def alone(cluster: Cluster, name: str = "eventonce", *, left: int = 0) -> None:
-    """Wait until so many connections of this name are left: a server sees only after a moment that
-    another end is gone, and until then its transaction lasts."""
+    """Wait until so many connections of this name are left: a server notices only after a
+    moment that a client has ended, and until then its transaction lasts."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE %s::text IN (application_name, usename)"
     with cluster.connect() as connection:
         until(lambda: connection.execute(query, (name,)).fetchone() == (left,))

@@ -1,6 +1,6 @@
-"""A 200 that is not the service's: a proxy's page, nothing at all, or JSON of something else.
+"""A status 200 that is not from the service: a proxy's page, an empty body, or foreign JSON.
 
-Through boto3 and a real HTTP server, as an endpoint behind a captive portal would answer.
+The tests use boto3 and a real HTTP server, which answers as a captive portal would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANSWERS = {
     "an array": b"[]",
     "null": b"null",
     "a text": b'"ok"',
-    "somebody's status": b'{"status": "ok", "Responses": [], "Entries": [], "Successful": []}',
+    "a foreign status": b'{"status": "ok", "Responses": [], "Entries": [], "Successful": []}',
     "empty receipts": b'{"Entries": [{}], "Successful": [{"Id": "0"}], "Responses": [{}], '
     b'"FailedEntryCount": 0, "ConsumedCapacity": {}}',
 }
@@ -39,8 +39,8 @@ EVENT = {"id": "1", "source": "s", "detail-type": "call", "detail": {"call": 1}}
 CLAIM = Claim(b"\x01" * 16, nonce=1, lease=60_000, remember=60_000, attempts=5)
 
 
-class Nobody(Handler):
-    """Says 200 to everything."""
+class CaptivePortal(Handler):
+    """A server that answers 200 to every request."""
 
     said = b""
 
@@ -51,13 +51,13 @@ class Nobody(Handler):
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[str]:
-    with emulated(), served(Nobody) as port:
+    with emulated(), served(CaptivePortal) as port:
         yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(params=ANSWERS)
 def endpoint(portal: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(Nobody, "said", ANSWERS[request.param])
+    monkeypatch.setattr(CaptivePortal, "said", ANSWERS[request.param])
     monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     return portal
 
@@ -66,20 +66,20 @@ def queue_of(endpoint: str) -> str:
     return f"{endpoint}/111122223333/calls?region={REGION}"
 
 
-def test_a_queue_that_gives_no_receipt_was_not_sent_to(endpoint: str) -> None:
+def test_an_event_fails_if_the_queue_gives_no_receipt(endpoint: str) -> None:
     with Consumer(MemoryStore(), handler=SQSQueue(queue_of(endpoint))) as consumer:
         (outcome,) = consumer.process([EVENT])
     assert (outcome.status, outcome.ack) == ("failed", False)
 
 
-def test_a_bus_that_gives_no_receipt_took_nothing(endpoint: str) -> None:
+def test_an_event_fails_if_the_bus_gives_no_receipt(endpoint: str) -> None:
     sink = EventBus(f"events://calls?region={REGION}&endpoint={endpoint}")
     with Consumer(MemoryStore(), handler=sink) as consumer:
         (outcome,) = consumer.process([EVENT])
     assert (outcome.status, outcome.ack) == ("failed", False)
 
 
-def test_an_event_whose_dead_letter_has_no_receipt_comes_again(endpoint: str) -> None:
+def test_an_event_fails_if_its_dead_letter_has_no_receipt(endpoint: str) -> None:
     def reject(_: Job) -> None:
         raise Reject("never")
 
@@ -117,7 +117,7 @@ def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(
                 call()
 
 
-def test_a_queue_is_asked_again_for_what_it_did_not_answer(endpoint: str) -> None:
+def test_a_receive_with_a_foreign_answer_raises(endpoint: str) -> None:
     named = Queue.from_uri(f"sqs://calls?region={REGION}&endpoint={endpoint}")
     with pytest.raises(SourceUnavailable, match="is not from the service"):
         named.receive()
@@ -136,23 +136,23 @@ def test_a_queue_is_asked_again_for_what_it_did_not_answer(endpoint: str) -> Non
         {"ReceiptHandle": "r", "Body": "{}"},
     ],
 )
-def test_a_message_that_lacks_what_every_message_has_is_none(
+def test_a_message_without_an_id_a_receipt_or_a_body_is_refused(
     portal: str, monkeypatch: pytest.MonkeyPatch, message: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(Nobody, "said", json.dumps({"Messages": [message]}).encode())
+    monkeypatch.setattr(CaptivePortal, "said", json.dumps({"Messages": [message]}).encode())
     with pytest.raises(SourceUnavailable, match="is not from the service"):
         Queue.from_uri(queue_of(portal)).receive()
 
 
 @pytest.mark.parametrize("endpoint", ["nothing", "an empty object"], indirect=True)
-def test_a_message_is_not_deleted_or_held_without_a_receipt(endpoint: str) -> None:
+def test_a_deletion_or_a_delay_without_a_receipt_is_reported_as_failed(endpoint: str) -> None:
     found = Queue.from_uri(queue_of(endpoint))
     assert found.delete(["a", "b"]) == ["a", "b"]
     assert found.delay([("a", 5), ("b", 5)]) == ["a", "b"]
 
 
 @pytest.mark.parametrize("endpoint", ["a page", "an array", "null", "a text"], indirect=True)
-def test_a_message_is_deleted_and_held_again_after_an_answer_that_is_none(endpoint: str) -> None:
+def test_a_deletion_or_a_delay_with_a_foreign_answer_raises(endpoint: str) -> None:
     found = Queue.from_uri(queue_of(endpoint))
     with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.delete(["a", "b"])
@@ -161,7 +161,7 @@ def test_a_message_is_deleted_and_held_again_after_an_answer_that_is_none(endpoi
 
 
 @pytest.mark.parametrize("to", ["a bus", "a queue"])
-def test_what_is_sent_to_try_it_out_is_refused_without_a_receipt(endpoint: str, to: str) -> None:
+def test_an_event_of_the_send_command_is_refused_without_a_receipt(endpoint: str, to: str) -> None:
     going = [sending.Outgoing(1, 1, b'{"id":"1","source":"s","detail-type":"c","detail":{}}')]
     answers: Counter[str] = Counter()
     try:

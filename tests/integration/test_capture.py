@@ -57,7 +57,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def own(endpoint: str, name: str) -> str:
-    """A queue that is made for a capture; its URI."""
+    """The URI of a queue that is made for a capture."""
     boto3.client("sqs", endpoint_url=endpoint).create_queue(QueueName=f"{name}-capture")
     return f"sqs://{name}-capture?endpoint={endpoint}"
 
@@ -108,7 +108,7 @@ def test_a_queue_is_written_with_its_arrivals_and_emptied(run: Run, own: str, he
     assert left(own) == 0
 
 
-def test_a_capture_goes_on_where_it_ended(run: Run, own: str, here: Path) -> None:
+def test_a_capture_continues_after_its_last_event(run: Run, own: str, here: Path) -> None:
     for number in range(3):
         sent(own, call(number).decode())
         result = run("capture", "--queue", own, "-o", "capture.jsonl.zst")
@@ -119,7 +119,7 @@ def test_a_capture_goes_on_where_it_ended(run: Run, own: str, here: Path) -> Non
     assert run("diagnose", "capture.jsonl.zst").code == 0
 
 
-def test_a_capture_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
+def test_a_capture_that_is_killed_several_times_loses_and_repeats_no_event(
     own: str, here: Path
 ) -> None:
     def captured(step: int) -> int:
@@ -136,7 +136,7 @@ def test_a_capture_that_is_killed_again_and_again_loses_nothing_and_repeats_noth
     assert sorted(numbers(here)) == list(range(20 * len(steps)))
 
 
-def test_what_was_written_and_not_deleted_is_not_written_again(
+def test_a_message_that_was_written_and_not_deleted_is_not_written_again(
     own: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -161,7 +161,7 @@ def test_what_was_written_and_not_deleted_is_not_written_again(
     assert left(own) == 0
 
 
-def test_ctrl_c_ends_a_capture_with_all_that_came(own: str, here: Path) -> None:
+def test_ctrl_c_ends_a_capture_with_all_received_events(own: str, here: Path) -> None:
     command = [sys.executable, "-m", "eventonce", "capture", "--queue", own, "--follow"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         sent(own, call(1).decode())
@@ -177,7 +177,9 @@ def test_a_capture_ends_after_its_time(run: Run, own: str) -> None:
     assert run("capture", "--queue", own, "--for", "1s").code == 0
 
 
-def test_the_queue_of_somebody_else_is_refused(run: Run, endpoint: str, name: str) -> None:
+def test_a_queue_that_was_not_made_for_a_capture_is_refused(
+    run: Run, endpoint: str, name: str
+) -> None:
     boto3.client("sqs", endpoint_url=endpoint).create_queue(QueueName=name)
     uri = f"sqs://{name}?endpoint={endpoint}"
     sent(uri, call(1).decode())
@@ -194,7 +196,7 @@ def test_the_queue_of_somebody_else_is_refused(run: Run, endpoint: str, name: st
     assert left(uri) == 0
 
 
-def test_a_queue_that_others_read_is_noticed(run: Run, own: str) -> None:
+def test_a_queue_with_an_earlier_receiver_is_reported(run: Run, own: str) -> None:
     sent(own, call(1).decode())
     other = Queue.from_uri(own)
     other.receive(visibility=0)
@@ -202,7 +204,7 @@ def test_a_queue_that_others_read_is_noticed(run: Run, own: str) -> None:
     assert "1 messages had been received before" in run("capture", "--queue", own).err
 
 
-def test_messages_that_somebody_else_has_received_are_noticed(run: Run, own: str) -> None:
+def test_messages_in_flight_at_another_receiver_are_reported(run: Run, own: str) -> None:
     sent(own, call(1).decode(), call(2).decode())
     other = Queue.from_uri(own)
     other.receive(most=1, visibility=60)
@@ -238,7 +240,7 @@ def test_a_mistake_is_explained_and_leaves_no_file(
     assert list(here.iterdir()) == []
 
 
-def test_a_queue_that_nobody_answers_for_may_be_tried_again(run: Run, endpoint: str) -> None:
+def test_an_unreachable_queue_exits_as_unavailable(run: Run, endpoint: str) -> None:
     result = run("capture", "--queue", "sqs://x-capture?endpoint=http://127.0.0.1:1")
     assert result.code == 3
     assert "not reached" in result.err
@@ -280,7 +282,7 @@ def test_a_log_group_is_read_from_one_time_to_another(
     assert all(line.id and (line.arrived or 0) > now + 50_000 for line in lines(here))
 
 
-def test_a_log_group_that_is_followed_is_read_once_also_what_is_stored_late(
+def test_a_followed_log_group_is_read_once_with_its_late_events(
     endpoint: str, group: str, here: Path
 ) -> None:
     now = int(time.time() * 1000)
@@ -294,7 +296,7 @@ def test_a_log_group_that_is_followed_is_read_once_also_what_is_stored_late(
         recorder.close()
 
     captured(2)
-    # The third has an earlier time than what was read; the fourth the same.
+    # The third event is earlier than the events read before; the fourth has the same time.
     logged(endpoint, group, (now - 60_000, call(3).decode()), (now, call(4).decode()))
     captured(4)
     assert sorted(numbers(here)) == [1, 2, 3, 4]
@@ -316,7 +318,7 @@ def test_the_log_of_a_function_has_the_lines_of_its_tap(
     assert (found.id, found.arrived, found.channel) == ("r", 7, "lambda:f")
 
 
-def test_objects_are_each_read_once_and_a_broken_one_is_named(
+def test_each_object_is_read_once_and_a_broken_object_is_named(
     run: Run, endpoint: str, name: str, here: Path
 ) -> None:
     s3 = boto3.client("s3", endpoint_url=endpoint)
@@ -335,7 +337,7 @@ def test_objects_are_each_read_once_and_a_broken_one_is_named(
     assert result.code == 1
     assert "broken.gz cannot be read to its end" in result.err
     assert numbers(here)[4] == 5
-    # Once it is whole, what was not read of it is.
+    # As soon as the object is whole, its unread rest is read.
     s3.put_object(Bucket=name, Key="a/2026/11/16/12/broken.gz", Body=packed)
     assert run("capture", *source).code == 0
     assert numbers(here) == [1, 2, 3, 4, 5, 1, 2]
@@ -343,7 +345,7 @@ def test_objects_are_each_read_once_and_a_broken_one_is_named(
     s3.close()
 
 
-def test_an_existing_capture_is_anonymised_and_what_is_left_is_listed(
+def test_an_existing_capture_is_anonymised_and_its_plain_fields_are_listed(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here / "plain.jsonl").write_bytes(call(1, name="Anna Schmidt", direction="INBOUND") + b"\n")
@@ -367,7 +369,7 @@ def test_an_existing_capture_is_anonymised_and_what_is_left_is_listed(
         assert "could be guessed" in run("capture", *options, "--key-file", "key").err
 
 
-def test_a_pass_over_a_capture_that_is_killed_goes_on_in_the_middle_of_a_file(here: Path) -> None:
+def test_a_killed_pass_over_a_capture_continues_in_the_middle_of_a_file(here: Path) -> None:
     events = [call(number, text="x" * 50_000) + b"\n" for number in range(200)]
     (here / "plain.jsonl").write_bytes(b"".join(events))
     assert len(events) * 50_000 > 2 * GATHER_BYTES
@@ -384,7 +386,9 @@ def test_a_pass_over_a_capture_that_is_killed_goes_on_in_the_middle_of_a_file(he
     assert numbers(here) == list(range(200))
 
 
-def test_a_worker_with_a_tap_writes_what_it_receives(endpoint: str, name: str, here: Path) -> None:
+def test_a_worker_with_a_tap_writes_the_messages_that_it_receives(
+    endpoint: str, name: str, here: Path
+) -> None:
     boto3.client("sqs", endpoint_url=endpoint).create_queue(QueueName=name)
     uri = f"sqs://{name}?endpoint={endpoint}"
     (here / "eventonce.toml").write_text(

@@ -33,7 +33,7 @@ def client(endpoint: str) -> Any:
     return client
 
 
-def test_a_prefix_is_read_by_key_whatever_the_objects_are(
+def test_the_objects_of_a_prefix_are_read_by_key_in_every_format(
     run: Run, client: Any, endpoint: str, tmp_path: Path
 ) -> None:
     parquet = tmp_path / "c.parquet"
@@ -65,7 +65,7 @@ def test_more_objects_than_a_page_are_all_read(
     assert sum(1 for _ in Capture([f"s3://captures/many/?endpoint={endpoint}"])) == 8
 
 
-def test_a_stream_that_breaks_goes_on_where_it_broke(
+def test_a_broken_stream_continues_at_the_byte_of_the_break(
     client: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from botocore.exceptions import ReadTimeoutError
@@ -86,7 +86,7 @@ def test_a_stream_that_breaks_goes_on_where_it_broke(
     assert not breaks
 
 
-def test_a_bucket_or_a_prefix_that_is_not_there_is_named(
+def test_a_missing_bucket_or_a_missing_prefix_is_named(
     client: Any, endpoint: str, run: Run
 ) -> None:
     result = run("diagnose", f"s3://nowhere/x?endpoint={endpoint}")
@@ -96,7 +96,7 @@ def test_a_bucket_or_a_prefix_that_is_not_there_is_named(
     assert run("filter", "s3:captures").code == 2
 
 
-def test_a_capture_in_s3_is_diagnosed_as_the_file_is(
+def test_a_capture_in_s3_has_the_same_diagnosis_as_the_file(
     client: Any, endpoint: str, run: Run, tmp_path: Path
 ) -> None:
     plain = tmp_path / "c.jsonl"

@@ -1,6 +1,6 @@
-"""The dashboard in a real browser, beside the worker of the demo: every page is read anywhere, by
-keyboard and without a script; it stays live without a flicker; and a call is followed through its
-copies to its dead letter."""
+"""The dashboard in a real browser, beside the worker of the demo: every page is read on every
+screen, by keyboard and without a script; live updates disturb no reader; and a call is followed
+through its copies to its dead letter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Scheme = Literal["light", "dark"]
 
 
 class Site(NamedTuple):
-    """A dashboard that is served, and what it watches."""
+    """A dashboard that is served, and the demo that it shows."""
 
     link: str
     url: str
@@ -60,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("demo")
     scenario = DEMO_DAY._replace(events=4_000)
     with playing(folder, rate=60.0, scenario=scenario) as played:
-        _say_hostile_things(played.resources.history)
+        _store_hostile_events(played.resources.history)
         app = dashboard(played.resources)
         with server.listen("0") as listening, server.serving(app, listening):
             thread = threading.Thread(target=played.worker.run, daemon=True)
@@ -76,7 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 thread.join(30)
 
 
-def _say_hostile_things(history: str) -> None:
+def _store_hostile_events(history: str) -> None:
     with (
         Consumer(MemoryStore(), name="hostile", rules="eventbridge") as consumer,
         History(history, worker=HOSTILE) as kept,
@@ -87,7 +87,7 @@ def _say_hostile_things(history: str) -> None:
 
 
 class Seen(NamedTuple):
-    """A page that was opened, and what the browser said meanwhile."""
+    """A page that was opened, and the messages of the browser meanwhile."""
 
     page: Page
     requests: list[str]
@@ -122,7 +122,7 @@ def opened(
         context.close()
 
 
-def test_a_page_is_read_anywhere_and_asks_nobody_else(browser: Browser, site: Site) -> None:
+def test_a_page_fits_every_width_and_asks_no_other_host(browser: Browser, site: Site) -> None:
     for width in (360, 390, 1280):
         with opened(browser, site, "/", width) as (page, requests, said):
             for path in (*PAGES, "/letters", "/actions", "/letters/redrive", "/letters/export"):
@@ -146,13 +146,15 @@ def test_on_a_telephone_each_number_has_the_name_of_its_column(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_keeps_nobody_from_reading_it(browser: Browser, site: Site, scheme: Scheme) -> None:
+def test_a_page_violates_no_rule_of_accessibility(
+    browser: Browser, site: Site, scheme: Scheme
+) -> None:
     with opened(browser, site, "/", 1280, scheme) as (page, _, _):
-        # Nothing is replaced while it is looked at: no stream is answered.
+        # No part of the page is replaced during the check, because no stream is answered.
         page.route(re.compile("/live"), lambda _: None)
         dead = page.request.get(f"{site.url}/search?status=dead").text()
         (story, *_) = re.findall(r'href="(/search\?conversation=[^"]+)"', dead)
-        # In the dark other colours matter, and nothing else.
+        # The dark scheme differs only in its colours.
         for path in (story, *(PAGES if scheme == "light" else PAGES[:1])):
             page.goto(f"{site.url}{path}")
             page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
@@ -169,13 +171,13 @@ def test_every_link_leads_to_a_page(browser: Browser, site: Site) -> None:
             asked |= {
                 one.replace("&amp;", "&") for one in re.findall(r'<a [^>]*href="(/[^"]*)"', text)
             }
-        # The types of hostile events and those of the demo are as many as there are.
+        # The number of types, and so of links, is not fixed.
         for path in sorted(asked)[:80]:
             assert page.request.get(f"{site.url}{path}").status == 200, path
         assert len(asked) > 30
 
 
-def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
+def test_the_pages_are_used_by_keyboard(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/?live=off") as (page, _, said):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
@@ -199,10 +201,12 @@ def test_the_pages_are_walked_by_keyboard(browser: Browser, site: Site) -> None:
         assert not said
 
 
-def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
+def test_live_updates_keep_the_focus_the_selection_and_the_scroll_position(
+    browser: Browser, site: Site
+) -> None:
     with opened(browser, site, "/", 800) as (page, requests, said):
         page.wait_for_selector("#plot canvas")
-        # Its table is wider then, and is scrolled sideways.
+        # The table is wider than its box then, and is scrolled sideways.
         page.evaluate("document.querySelector('[sse-swap=outcomes]').style.width = '200px'")
         page.evaluate("window.canvas = document.querySelector('#plot canvas')")
         page.evaluate("getSelection().selectAllChildren(document.querySelector('#health'))")
@@ -230,10 +234,10 @@ def test_it_is_live_without_a_flicker(browser: Browser, site: Site) -> None:
 
 
 def _see_more(page: Page, site: Site) -> None:
-    """Let something be decided, and wait until the page shows it."""
+    """Make new decisions, and wait until the page shows them."""
     outcomes = "document.querySelector('[sse-swap=outcomes]').textContent"
     before = page.evaluate(outcomes)
-    _say_hostile_things(site.played.resources.history)
+    _store_hostile_events(site.played.resources.history)
     page.wait_for_function(f"before => {outcomes} !== before", arg=before)
 
 
@@ -247,7 +251,7 @@ EventSource.prototype.addEventListener = function (name, listener) {
   });
 };
 """
-"""How often the outcomes came."""
+"""A script that counts the updates of the outcomes."""
 
 
 def test_a_click_is_not_lost_to_an_update(browser: Browser, site: Site) -> None:
@@ -321,7 +325,7 @@ def test_every_filter_of_the_search_filters(browser: Browser, site: Site) -> Non
         assert not said
 
 
-def test_signs_that_nobody_sees_are_found_as_often_as_they_are_asked_for(
+def test_a_type_with_invisible_characters_is_found_by_each_search(
     browser: Browser, site: Site
 ) -> None:
     with opened(browser, site, "/search") as (page, _, said):
@@ -357,7 +361,7 @@ def test_a_call_is_followed_through_its_copies_to_its_dead_letter(
         assert not said
 
 
-def test_leases_of_the_worker_are_seen_while_they_are_held(browser: Browser, site: Site) -> None:
+def test_leases_of_the_worker_are_shown_while_they_are_held(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/workers") as (page, _, _):
         expect(page.locator("[sse-swap=leases] tbody tr").first).to_be_visible()
         expect(page.locator("[sse-swap=workers] tbody")).to_contain_text("demo-worker")
@@ -369,7 +373,7 @@ def test_the_command_is_copied(browser: Browser, site: Site) -> None:
         _,
         said,
     ):
-        # The word stays until it is seen.
+        # The word stays until the test has seen it.
         page.evaluate("window.setTimeout = () => 0")
         page.get_by_role("button", name="Copy").click()
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
@@ -379,7 +383,7 @@ def test_the_command_is_copied(browser: Browser, site: Site) -> None:
         assert not said
 
 
-def test_it_works_without_a_script(browser: Browser, site: Site) -> None:
+def test_the_dashboard_works_without_a_script(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/", java_script_enabled=False) as (page, _, _):
         expect(page.locator("[sse-swap=outcomes] tbody tr")).to_have_count(5)
         expect(page.locator("#plot")).to_contain_text("its numbers are below")
@@ -420,7 +424,7 @@ def test_the_demo_is_redriven_by_the_command_of_its_page(
 def test_a_hundred_dead_letters_are_redriven_by_filter(
     browser: Browser, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last one here: it leaves none."""
+    """The last test of this module, because it leaves no dead letter."""
     monkeypatch.setattr(live, "SLOW_EVERY", 60)
     with opened(browser, site, "/") as (page, _, said):
         page.locator("nav a", has_text="Dead letters").click()

@@ -1,4 +1,4 @@
-"""Actions of the dashboard, asked for over HTTP: bounded, audited, and of the right consumer."""
+"""Actions of the dashboard, requested over HTTP: bounded, audited, and of the right consumer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAME = {"sec-fetch-site": "same-origin"}
 
 
 class Asking:
-    """Asks a dashboard as its operator."""
+    """A client of a dashboard, with the name and the password of an operator."""
 
     def __init__(self, url: str, app: Any) -> None:
         self.app = app
@@ -58,7 +58,7 @@ class Asking:
         return self.http.post(path, data=fields)
 
     def done(self, path: str, **fields: str) -> str:
-        """Begin an action, wait for its end, and say how it ended."""
+        """Begin an action, wait for its end, and return its counts and its state."""
         begun = self.post(path, **fields)
         assert begun.status_code == 303, begun.text
         action = self.app.state.context.actions.find(begun.headers["location"].rpartition("/")[2])
@@ -122,8 +122,8 @@ def test_the_consumer_of_the_process_redrives_its_own_dead_letters_alone(tmp_pat
     assert [one.consumer for one in store.letters()] == ["billing"]
 
 
-def test_a_redrive_beside_a_worker_is_told_as_one(tmp_path: Path) -> None:
-    """Its events did not come from the queue of the worker."""
+def test_the_events_of_a_redrive_beside_a_worker_have_the_channel_redrive(tmp_path: Path) -> None:
+    """The events of a redrive did not come from the queue of the worker."""
     store, uri = store_of(*LETTERS[:3]), f"sqlite:///{tmp_path}/history.db"
     with running(store, lambda _: None) as consumer, History(uri) as history:
         consumer.observers.append(history.observer(consumer, "sqs:calls"))
@@ -152,7 +152,7 @@ def test_a_redrive_beside_a_worker_is_told_as_one(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_form_that_nobody_can_have_filled_in_is_refused(
+def test_a_form_with_an_impossible_value_is_refused(
     path: str, fields: dict[str, str], status: int
 ) -> None:
     store = store_of(*LETTERS)
@@ -165,7 +165,7 @@ def test_a_form_that_nobody_can_have_filled_in_is_refused(
 
 
 def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
-    """Asked for one digit after the other, an answer would tell a number."""
+    """Searches for one digit after the other would reveal a number."""
     history = f"sqlite:///{tmp_path}/history.db"
     History(history).close()
     store = store_of(letter(1, "no customer for +49 170 5550"))
@@ -182,7 +182,7 @@ def test_a_viewer_cannot_search_for_a_part_of_a_reason(tmp_path: Path) -> None:
             asked.http.auth = httpx.BasicAuth(*AUTH)
 
 
-def test_the_dead_letters_of_all_consumers_have_a_command_that_means_all() -> None:
+def test_the_dead_letters_of_all_consumers_have_a_command_for_all_consumers() -> None:
     other = letter(99, consumer="billing")
     store = store_of(*LETTERS, other)
     with asking(Resources(lambda: store, name="crm")) as asked:
@@ -216,7 +216,7 @@ def test_the_audit_has_the_digest_of_a_conversation_that_the_secret_gives(tmp_pa
         )
         with asking(resources) as asked:
             for path in ("/letters/redrive", "/letters/drop"):
-                # An empty name means all, which a redrive narrows to its own.
+                # An empty name means all consumers, which a redrive narrows to its own consumer.
                 asked.done(path, conversation="+49 170 5550123", consumer="", limit="9")
     digest = Digests(secrets).of("conversation", "+49 170 5550123")
     assert [digest in line["selection"] for line in audit(tmp_path)] == [True, True]
@@ -233,7 +233,7 @@ def test_a_viewer_reads_no_number_that_is_the_name_of_a_field() -> None:
     assert not re.findall("5550123|bob@|Bob Lee", shown)
 
 
-def test_what_came_after_the_dry_run_is_not_dropped() -> None:
+def test_a_dead_letter_that_came_after_the_dry_run_is_not_dropped() -> None:
     store = store_of(*LETTERS)
     with (
         running(store, lambda _: None) as consumer,
@@ -268,7 +268,7 @@ def test_a_form_that_is_sent_twice_begins_one_action() -> None:
         assert asked.post("/letters/drop", limit="5", action="x").status_code == 400
 
 
-def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
+def test_a_dry_run_that_reaches_its_limit_says_or_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = store_of(*LETTERS)
@@ -278,8 +278,8 @@ def test_a_dry_run_of_more_than_it_looks_at_says_that_there_are_more(
         assert "<b>20\N{NO-BREAK SPACE}dead letters</b> or more" in asked.get("/letters/drop").text
 
 
-def test_sealed_dead_letters_are_never_told_as_none() -> None:
-    """Without their key nobody knows whether a filter means them."""
+def test_sealed_dead_letters_are_never_reported_as_absent() -> None:
+    """Without the key, no filter can be compared with sealed dead letters."""
     store = store_of(*LETTERS[:2])
     SealedStore(store, Sealer([base64.b64encode(bytes(32)).decode()])).put_letters(LETTERS[2:5])
     with asking(Resources(lambda: SealedStore(store, Sealer([])), name="crm")) as asked:
@@ -293,7 +293,7 @@ def test_sealed_dead_letters_are_never_told_as_none() -> None:
         assert asked.done(path, limit="9") == "{'exported': 2, 'sealed': 3} finished"
 
 
-def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) -> None:
+def test_a_failed_action_is_shown_as_failed_and_has_its_audit_line(tmp_path: Path) -> None:
     calls = iter(range(10))
 
     def look(verb: str, _: Any) -> None:
@@ -323,7 +323,9 @@ def test_an_action_that_fails_says_so_and_leaves_its_audit_line(tmp_path: Path) 
     assert line["ended"] == "the store is away"
 
 
-def test_a_page_of_an_action_leads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_an_action_links_to_its_dead_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = str(tmp_path / "audit.jsonl")
     with asking(Resources(lambda: store_of(*LETTERS), name="crm", audit=file)) as asked:
         asked.done("/letters/drop", reason="customer", until="9999-01-01", limit="1")
@@ -343,7 +345,7 @@ def test_a_page_of_an_action_leads_on(tmp_path: Path, monkeypatch: pytest.Monkey
         assert (refused.status_code, 'href="/actions"' in refused.text) == (409, True)
 
 
-def test_nothing_is_done_where_its_audit_cannot_be_written(tmp_path: Path) -> None:
+def test_no_action_begins_if_its_audit_cannot_be_written(tmp_path: Path) -> None:
     store = store_of(*LETTERS)
     with running(store, lambda _: None) as consumer:
         resources = Resources(lambda: store, name="crm", consumer=consumer, audit=str(tmp_path))
@@ -401,7 +403,7 @@ def test_a_batch_that_outlasts_the_server_is_in_the_audit(
         assert audit(tmp_path) == [line], "an action ends once, also if it ends after all"
 
 
-def test_where_no_thread_can_be_started_no_action_has_begun(
+def test_an_action_without_a_thread_has_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refused(_: threading.Thread) -> None:
@@ -446,7 +448,7 @@ def test_dead_letters_of_a_queue_are_read_when_asked_and_redriven(
             assert "25\u00a0dead letters" in asked.get("/letters?from=queue").text
             in_store = asked.get("/letters?from=store").text
             assert "0\u00a0dead letters" in in_store
-            # Without it the command would read the queue.
+            # Without this option the command would read the queue.
             assert "eventonce letters groups --from=store --name=crm<" in in_store
             assert "run again" in asked.get("/letters/redrive?from=queue").text
             assert not ran
@@ -480,7 +482,7 @@ def take(job):
 def test_the_command_redrives_with_its_handler_and_a_signal_stops_it_after_its_batch(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Killed in the midst of a batch, it leaves the audit line of its beginning alone."""
+    """A command that is killed in a batch leaves only the audit line of its beginning."""
     store = SQLiteStore(tmp_path / "store.db")
     store.put_letters([letter(number) for number in range(100)])
     store.close()

@@ -1,5 +1,5 @@
-"""The dashboard as a process: beside a receiver, beside a worker, and alone. Each ends at a signal,
-though somebody still watches."""
+"""The dashboard as a process: beside a receiver, beside a worker, and alone. Each process ends at
+a signal, though a browser still watches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ port = 0
 
 
 class Process:
-    """A command that runs, and what it says."""
+    """A command that runs, and its output."""
 
     def __init__(self, folder: Path, *words: str, **environment: str) -> None:
         self._file = folder / f"{words[0]}.log"
@@ -48,12 +48,12 @@ class Process:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._file.read_text()
 
     def found(self, pattern: str) -> str:
-        until(lambda: re.search(pattern, self.said), lambda: self.said)
-        match = re.search(pattern, self.said)
+        until(lambda: re.search(pattern, self.output), lambda: self.output)
+        match = re.search(pattern, self.output)
         assert match is not None
         return match[0]
 
@@ -74,14 +74,14 @@ def running(
 
 @contextmanager
 def reader(link: str) -> Iterator[httpx.Client]:
-    """Somebody who opened the link."""
+    """A browser that opened the link."""
     with httpx.Client(base_url=link.partition("/?")[0], timeout=PATIENCE) as client:
         assert client.get(link).status_code == 200
         yield client
 
 
 def ended_while_watched(client: httpx.Client, started: Process, number: int) -> int:
-    """The exit code after this signal, while somebody watches."""
+    """The exit code after this signal, while a browser watches."""
     with client.stream("GET", "/live/overview") as watching:
         lines = watching.iter_lines()
         assert next(lines).startswith("retry")
@@ -104,29 +104,31 @@ def test_a_receiver_has_its_dashboard_and_a_history_for_it(tmp_path: Path) -> No
             until(lambda: "1\u00a0decision." in client.get("/search?event=id-1").text)
             assert "No lease is held" in client.get("/workers").text
             assert ended_while_watched(client, started, signal.SIGTERM) == 0
-        assert "it is kept in sqlite:///eventonce-history.db" in started.said
+        assert "it is kept in sqlite:///eventonce-history.db" in started.output
         assert (tmp_path / "eventonce-history.db").stat().st_mode & 0o077 == 0
-        assert "Traceback" not in started.said
+        assert "Traceback" not in started.output
 
 
-def test_a_worker_is_watched_while_it_works(tmp_path: Path) -> None:
+def test_a_dashboard_shows_a_worker_during_its_work(tmp_path: Path) -> None:
     capture = tmp_path / "calls.jsonl"
     capture.write_bytes(b"\n".join(call(number) for number in range(5_000)))
     words = ("run", "--from", "calls.jsonl", "--rate", "20", "--dashboard", "0")
     with running(tmp_path, *words) as started, reader(started.found(LINK)) as client:
         until(lambda: "received and not acknowledged yet" in client.get("/workers").text)
         until(lambda: "Healthy" in client.get("/").text)
-        # The capture is not through.
+        # The capture is not processed to its end.
         assert ended_while_watched(client, started, signal.SIGTERM) == 1
-        assert "Traceback" not in started.said
+        assert "Traceback" not in started.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) -> None:
+def test_a_dashboard_alone_shows_the_decisions_of_an_earlier_worker(
+    tmp_path: Path, number: int
+) -> None:
     capture = tmp_path / "calls.jsonl"
     capture.write_bytes(b"\n".join(call(number) for number in range(5)))
     with running(tmp_path, "run", "--from", "calls.jsonl", "--dashboard", "0") as worked:
-        assert worked.process.wait(PATIENCE) == 0, worked.said
+        assert worked.process.wait(PATIENCE) == 0, worked.output
     uri = "sqlite:///eventonce-history.db"
     words = ("dashboard", "--listen", "0", "--history", uri)
     with running(tmp_path, *words) as started, reader(started.found(LINK)) as client:
@@ -135,7 +137,7 @@ def test_a_dashboard_alone_shows_what_others_did(tmp_path: Path, number: int) ->
         assert f"--history {uri}" in page.text
         assert "No process reports its leases" in client.get("/workers").text
         assert ended_while_watched(client, started, number) == 0
-        assert "Traceback" not in started.said
+        assert "Traceback" not in started.output
 
 
 SLOW = """
@@ -147,8 +149,8 @@ def handle(job):
 """
 
 
-def test_leases_of_a_worker_are_seen_elsewhere_also_after_it_was_killed(tmp_path: Path) -> None:
-    """`run` tells its state; the page of another process, and its command, show it."""
+def test_leases_of_a_worker_are_shown_by_another_process_also_after_a_kill(tmp_path: Path) -> None:
+    """`run` reports its state; the page of another process, and its command, show the state."""
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "calls.jsonl").write_bytes(b"\n".join(call(number) for number in range(3)))
     uri = "sqlite:///eventonce-history.db"
@@ -172,7 +174,7 @@ def test_leases_of_a_worker_are_seen_elsewhere_also_after_it_was_killed(tmp_path
             assert (process["running"], process["held"], process["in_flight"]) == (3, 3, 3)
             assert {it["type"] for it in process["leases"]} == {"call"}
             assert ended_while_watched(client, started, signal.SIGTERM) == 0
-            assert "Traceback" not in started.said
+            assert "Traceback" not in started.output
 
 
 def pasted(folder: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -226,7 +228,7 @@ def test_a_command_of_a_page_finds_the_same_servers_in_a_shell(
     assert stories[0]["decisions"][0]["id"] == "id-1"
 
 
-def test_a_store_that_there_is_none_of_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_unknown_kind_of_store_is_refused_at_once(tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "eventonce", "dashboard", "--listen", "0", "--store", "nowhere://x"],
         cwd=tmp_path,

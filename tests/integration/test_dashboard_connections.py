@@ -1,4 +1,4 @@
-"""Connections to the dashboard: who sends nothing, or watches much, keeps nobody else out."""
+"""Connections to the dashboard: idle clients and live pages keep no other client out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HALF = b"GET / HTTP/1.1\r\nhost: 127"
 
 
 @pytest.mark.parametrize("sent", [(), (HALF,), (WHOLE, HALF)], ids=len)
-def test_who_sends_no_whole_request_shuts_nobody_out(
+def test_clients_without_a_whole_request_keep_no_other_client_out(
     client: httpx.Client, sent: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = (client.base_url.host, client.base_url.port)
@@ -41,7 +41,7 @@ def test_who_sends_no_whole_request_shuts_nobody_out(
         hurried.setattr(server, "HEAD_TIMEOUT", WAIT)
         idle = [held.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(11)]
         for one in idle:
-            # On a busy machine it is cut off before it has sent anything.
+            # On a busy machine the client is cut off before it has sent a byte.
             with suppress(ConnectionError):
                 for part in sent:
                     one.sendall(part)
@@ -51,7 +51,7 @@ def test_who_sends_no_whole_request_shuts_nobody_out(
             with suppress(ConnectionError):
                 while one.recv(1 << 16):
                     pass
-        # Whoever is let in sends in time, and that may be late on a busy machine.
+        # The next client has its whole request ready, but may be slow on a busy machine.
         hurried.undo()
         assert client.get("/store").status_code == 200
 
@@ -60,7 +60,7 @@ def test_a_head_without_end_is_refused(client: httpx.Client) -> None:
     assert client.get("/store", headers={"x": "y" * (1 << 20)}).status_code == 400
 
 
-def test_what_follows_a_request_of_two_lengths_is_not_read(client: httpx.Client) -> None:
+def test_the_bytes_after_a_request_of_two_lengths_are_not_read(client: httpx.Client) -> None:
     place = (client.base_url.host, client.base_url.port)
     with socket.create_connection(place, PATIENCE) as sent:
         sent.sendall(
@@ -73,19 +73,19 @@ def test_what_follows_a_request_of_two_lengths_is_not_read(client: httpx.Client)
     assert answers.count(b"HTTP/1.1 ") == 1
 
 
-def test_who_watches_leaves_room_for_others(
+def test_live_pages_are_limited_and_leave_room_for_other_requests(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.dashboard.event_stream.MOST_STREAMS", 2)
     with client.stream("GET", "/live") as first, client.stream("GET", "/live/store") as second:
-        # Kept: an iterator that ends takes its stream along.
+        # The iterators are kept, because an iterator that ends closes its stream.
         streams = [first.iter_text(), second.iter_text()]
         assert all(next(one) for one in streams)
         with client.stream("GET", "/live") as refused:
             assert refused.status_code == 503
             assert "Too many live pages" in str(refused.read())
         assert client.get("/store").status_code == 200
-    # Both have ended: there is room again.
+    # Both streams have ended, so a new stream is accepted.
     until(lambda: _watches(client))
 
 

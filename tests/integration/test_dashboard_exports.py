@@ -1,5 +1,5 @@
-"""Exports of the dashboard, asked for over HTTP: a file that is whole or says that it is not, that
-operators alone download, and that is deleted when nobody needs it any more."""
+"""Exports of the dashboard, requested over HTTP: a file that is whole or marked as partial, that
+only operators download, and that is deleted after its use."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def download(asked: Asking) -> httpx.Response:
     return asked.post(f"/actions/{latest(asked).id}/file")
 
 
-def told(folder: Path) -> list[tuple[str, str, dict[str, int], str]]:
+def audit_lines(folder: Path) -> list[tuple[str, str, dict[str, int], str]]:
     return [(one["who"], one["action"], one["counts"], one["ended"]) for one in audit(folder)]
 
 
-def test_a_file_is_downloaded_and_deleted_then(tmp_path: Path) -> None:
+def test_a_file_is_deleted_after_its_download(tmp_path: Path) -> None:
     with exporting(tmp_path, *LETTERS) as asked:
         assert asked.done(PLACE, limit="25") == "{'exported': 25} finished"
         assert ">Download, " in page(asked)
@@ -90,14 +90,16 @@ def test_a_file_is_downloaded_and_deleted_then(tmp_path: Path) -> None:
         again = download(asked)
         assert again.status_code == 303, "the second click of a double click"
         assert again.headers["location"] == f"/actions/{latest(asked).id}"
-    assert told(tmp_path) == [
+    assert audit_lines(tmp_path) == [
         ("ann", "export", {"exported": 25}, "finished"),
         ("ann", "download", {"downloaded": 25}, "finished"),
     ]
     assert [one["selection"] for one in audit(tmp_path)] == ["--name=crm --limit=25"] * 2
 
 
-def test_an_export_deletes_nothing_and_a_form_that_is_sent_twice_begins_one(tmp_path: Path) -> None:
+def test_an_export_deletes_no_dead_letter_and_a_form_sent_twice_begins_one_export(
+    tmp_path: Path,
+) -> None:
     store = store_of(*LETTERS)
     with exporting(tmp_path, store=store) as asked:
         fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', asked.get(PLACE).text))
@@ -123,10 +125,10 @@ def test_a_viewer_and_another_site_download_nothing(tmp_path: Path) -> None:
         asked.http.auth = httpx.BasicAuth(*AUTH)
         assert file_of(latest(asked)).there
         assert len(download(asked).content.splitlines()) == 30
-    assert len(told(tmp_path)) == 2
+    assert len(audit_lines(tmp_path)) == 2
 
 
-def test_a_download_that_is_broken_off_can_be_begun_again(tmp_path: Path) -> None:
+def test_an_interrupted_download_can_be_repeated(tmp_path: Path) -> None:
     many = [letter(number, conversation="x" * 500_000) for number in range(60)]
     with exporting(tmp_path, *many) as asked:
         asked.done(PLACE, limit="60")
@@ -137,13 +139,13 @@ def test_a_download_that_is_broken_off_can_be_begun_again(tmp_path: Path) -> Non
         assert file_of(latest(asked)).there
         assert download(asked).content.splitlines() == [one.event for one in many]
         until(lambda: is_closed(latest(asked)))
-    assert told(tmp_path)[1:] == [
+    assert audit_lines(tmp_path)[1:] == [
         ("ann", "download", {}, "stopped"),
         ("ann", "download", {"downloaded": 60}, "finished"),
     ]
 
 
-def test_a_file_whose_last_part_met_nobody_is_kept(tmp_path: Path) -> None:
+def test_a_file_is_kept_if_the_client_disconnects_before_its_end(tmp_path: Path) -> None:
     with exporting(tmp_path, *LETTERS) as asked:
         asked.done(PLACE, limit="99")
         request = asked.http.build_request("POST", f"/actions/{latest(asked).id}/file")
@@ -167,10 +169,10 @@ def test_a_file_whose_last_part_met_nobody_is_kept(tmp_path: Path) -> None:
         asyncio.run(asked.app(scope, receive, send))
         assert b"".join(one.get("body", b"") for one in sent).splitlines() == EVENTS
         assert file_of(latest(asked)).there
-    assert told(tmp_path)[1:] == [("ann", "download", {}, "stopped")]
+    assert audit_lines(tmp_path)[1:] == [("ann", "download", {}, "stopped")]
 
 
-def test_whoever_downloads_at_the_same_time_has_a_whole_file_too(tmp_path: Path) -> None:
+def test_two_downloads_at_the_same_time_both_have_the_whole_file(tmp_path: Path) -> None:
     many = [letter(number, conversation="x" * 500_000) for number in range(60)]
     with exporting(tmp_path, *many) as asked:
         asked.done(PLACE, limit="60")
@@ -183,8 +185,8 @@ def test_whoever_downloads_at_the_same_time_has_a_whole_file_too(tmp_path: Path)
         until(lambda: is_closed(latest(asked)))
 
 
-class Going(MemoryStore):
-    """A store that goes away after so many dead letters were read."""
+class VanishingStore(MemoryStore):
+    """A store that becomes unavailable after this number of dead letters was read."""
 
     left = 0
 
@@ -196,10 +198,10 @@ class Going(MemoryStore):
 
 
 @pytest.mark.parametrize(("left", "exported"), [(0, 0), (100, 100)])
-def test_a_store_that_goes_away_leaves_a_file_that_says_that_it_is_partial(
+def test_an_export_from_a_store_that_becomes_unavailable_is_marked_as_partial(
     tmp_path: Path, left: int, exported: int
 ) -> None:
-    store = Going()
+    store = VanishingStore()
     store.left = left
     store.put_letters([letter(number) for number in range(150)])
     with exporting(tmp_path, store=store) as asked:
@@ -216,10 +218,10 @@ def test_a_store_that_goes_away_leaves_a_file_that_says_that_it_is_partial(
             sent = download(asked)
             assert len(sent.content.splitlines()) == exported
             assert "letters-partial.jsonl" in sent.headers["content-disposition"]
-    assert told(tmp_path)[0][3] == "the store is away"
+    assert audit_lines(tmp_path)[0][3] == "the store is away"
 
 
-def test_a_full_disk_ends_an_export_that_keeps_what_it_has(
+def test_a_full_disk_ends_an_export_and_the_written_part_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = b"\n".join([*EVENTS[:20], b""])
@@ -228,13 +230,13 @@ def test_a_full_disk_ends_an_export_that_keeps_what_it_has(
         assert asked.done(PLACE, limit="99") == "{'exported': 20} failed"
         assert "cannot be written: No space left on device" in page(asked)
         assert download(asked).content == first
-    assert told(tmp_path)[0][2:] == (
+    assert audit_lines(tmp_path)[0][2:] == (
         {"exported": 20},
         "the file of the export cannot be written: No space left on device",
     )
 
 
-def test_no_download_begins_where_its_audit_cannot_be_written(tmp_path: Path) -> None:
+def test_no_download_begins_if_its_audit_cannot_be_written(tmp_path: Path) -> None:
     with exporting(tmp_path, *LETTERS) as asked:
         asked.done(PLACE, limit="99")
         (tmp_path / "audit.jsonl").unlink()
@@ -258,7 +260,7 @@ def test_an_action_that_is_forgotten_leaves_no_file(
         assert not file_of(latest(asked)).removed
 
 
-def test_a_file_that_nobody_downloads_in_time_is_deleted(
+def test_a_file_that_is_not_downloaded_in_time_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_files, "EXPORT_KEPT", 0.01)
@@ -270,7 +272,7 @@ def test_a_file_that_nobody_downloads_in_time_is_deleted(
 
 
 class Held:
-    """Holds an export up before it writes its second batch."""
+    """A pause of an export, before it writes its second batch."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -291,7 +293,7 @@ class Held:
         self.go_on.set()
 
 
-def test_a_stopped_export_offers_what_it_has_and_nothing_before_its_end(
+def test_a_stopped_export_offers_its_partial_file_only_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(monkeypatch)
@@ -308,7 +310,7 @@ def test_a_stopped_export_offers_what_it_has_and_nothing_before_its_end(
         assert "40 dead letters of 90 at most, stopped, after" in shown
         assert "The export is partial: it ended after 40 dead letters." in shown
         assert len(download(asked).content.splitlines()) == 40
-    assert [one[1:] for one in told(tmp_path)] == [
+    assert [one[1:] for one in audit_lines(tmp_path)] == [
         ("export", {"exported": 40}, "stopped"),
         ("download", {"downloaded": 40}, "finished"),
     ]
@@ -339,7 +341,7 @@ def test_the_end_of_the_dashboard_stops_an_export_and_deletes_all_files(
     assert kept == [first.file], "the end of the dashboard does not wait for a download"
     assert is_closed(first)
     assert is_closed(second)
-    assert told(tmp_path)[1] == ("ann", "export", {"exported": 20}, "stopped")
+    assert audit_lines(tmp_path)[1] == ("ann", "export", {"exported": 20}, "stopped")
 
 
 def test_an_export_that_outlasts_the_dashboard_writes_to_no_file(
@@ -355,10 +357,10 @@ def test_an_export_that_outlasts_the_dashboard_writes_to_no_file(
     held.go_on.set()
     until(lambda: action.ended)
     assert (action.state, action.error) == ("failed", export_files.FILE_DELETED)
-    assert told(tmp_path) == [("ann", "export", {"exported": 20}, actions.CUT_SHORT)]
+    assert audit_lines(tmp_path) == [("ann", "export", {"exported": 20}, actions.CUT_SHORT)]
 
 
-def test_dead_letters_of_a_queue_are_exported_and_stay_there(
+def test_dead_letters_of_a_queue_are_exported_and_stay_in_the_queue(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)

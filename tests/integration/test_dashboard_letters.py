@@ -1,5 +1,5 @@
 """Dead letters on the dashboard, in a real browser: every action is clicked, stopped, found again
-after a reload, refused to those who may not act, and run once whoever asks for it."""
+after a reload, refused to viewers, and run once for two operators."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Letters:
         self.runs[job.event.id] += 1
 
     def hold(self, after: int) -> None:
-        """Let the handler run so often, and wait then."""
+        """Let the handler run this number of times, and wait then."""
         self.go = threading.Semaphore(after)
 
     @property
@@ -135,7 +135,9 @@ def state(page: Page, text: str) -> None:
     expect(page.locator("#state")).to_contain_text(text)
 
 
-def test_all_of_a_group_is_redriven_dropped_and_exported(browser: Browser, serve: Serve) -> None:
+def test_dead_letters_are_redriven_by_group_and_exported_and_dropped_by_reason(
+    browser: Browser, serve: Serve
+) -> None:
     with (
         serve([*MANY, *FEW]) as letters,
         opened(browser, letters.site, "/letters") as (page, _, said),
@@ -207,7 +209,9 @@ def test_one_dead_letter_is_shown_whole_and_redriven(browser: Browser, serve: Se
         said.clear()
 
 
-def test_a_redrive_is_stopped_reloaded_and_left_alone(browser: Browser, serve: Serve) -> None:
+def test_a_redrive_survives_a_reload_goes_on_without_a_page_and_can_be_stopped(
+    browser: Browser, serve: Serve
+) -> None:
     many = [letter(number, "no customer") for number in range(300)]
     with serve(many) as letters:
         letters.hold(after=BATCH + 5)
@@ -218,7 +222,7 @@ def test_a_redrive_is_stopped_reloaded_and_left_alone(browser: Browser, serve: S
             page.reload()
             assert page.url == link
             state(page, "under way")
-        # Nobody watches now, and it goes on.
+        # No page is open now, and the redrive goes on.
         letters.go.release(BATCH)
         until(lambda: len(letters.runs) == 2 * BATCH + 5, lambda: len(letters.runs))
         with opened(browser, letters.site, link.removeprefix(letters.site.url)) as (page, _, said):
@@ -238,11 +242,11 @@ def test_a_redrive_is_stopped_reloaded_and_left_alone(browser: Browser, serve: S
         assert (line["counts"], line["ended"]) == ({"done": 4 * BATCH}, "stopped")
 
 
-def test_an_export_is_watched_stopped_and_downloaded_as_far_as_it_came(
+def test_a_stopped_export_is_shown_live_and_downloaded_as_a_partial_file(
     browser: Browser, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = [letter(number, "no customer") for number in range(300)]
-    # How many batches may be written.
+    # The number of batches that may be written.
     go, write = threading.Semaphore(1), ExportFile.write
 
     def patient(file: ExportFile, lines: bytes) -> None:
@@ -397,7 +401,7 @@ def test_hostile_events_are_text_and_every_page_is_accessible(
         *("/letters/one?id=deep", "/letters/redrive", "/letters/drop?reason=x", "/letters/export"),
         "/actions",
     ]
-    # In the dark other colours matter, and nothing else.
+    # The dark scheme differs only in its colours.
     paths = paths if scheme == "light" else paths[:3]
     with (
         serve([*bad, long, deep]) as letters,
@@ -442,7 +446,9 @@ def test_a_filter_is_a_link_that_survives_a_reload(browser: Browser, serve: Serv
         said.clear()
 
 
-def test_without_a_handler_the_page_says_what_to_configure(browser: Browser, serve: Serve) -> None:
+def test_without_a_handler_the_page_names_the_missing_setting(
+    browser: Browser, serve: Serve
+) -> None:
     with (
         serve(FEW, runs=False) as letters,
         opened(browser, letters.site, "/letters") as (page, _, _),
@@ -459,9 +465,11 @@ def test_without_a_handler_the_page_says_what_to_configure(browser: Browser, ser
         assert letters.left == 0
 
 
-def test_pages_that_nobody_sees_keep_no_other_from_opening(browser: Browser, serve: Serve) -> None:
+def test_hidden_pages_hold_no_stream_and_are_updated_when_they_are_shown(
+    browser: Browser, serve: Serve
+) -> None:
     with serve(FEW) as letters, opened(browser, letters.site, "/letters") as (page, _, said):
-        # As a browser tells a page in a tab behind others.
+        # As a browser reports to a page in a hidden tab.
         page.context.add_init_script(
             "Object.defineProperty(document, 'hidden', {get: () => !window.seen})"
         )
@@ -476,7 +484,7 @@ def test_pages_that_nobody_sees_keep_no_other_from_opening(browser: Browser, ser
         assert not said
 
 
-def test_a_page_says_when_its_server_is_gone(browser: Browser, serve: Serve) -> None:
+def test_a_page_shows_that_its_server_has_ended(browser: Browser, serve: Serve) -> None:
     with serve(FEW) as letters:
         gone = opened(browser, letters.site, "/letters")
         page, _, _ = gone.__enter__()

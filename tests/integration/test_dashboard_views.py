@@ -1,5 +1,5 @@
-"""Every view of the dashboard shows the command line that gives the same: whoever looks, whatever
-the file names; and the command says what the page says."""
+"""Every view of the dashboard shows the command line with the same result, for each person and each
+configuration; and the command prints the numbers of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventonce.dashboard.app import ROUTES
 from eventonce.history import History
 from eventonce.runtime.shadow import NO_RECORD
 from eventonce.stores.sqlite import SQLiteStore
-from tests.docs.test_command_lines import taken
+from tests.docs.test_command_lines import parse_line
 from tests.helpers import PATIENCE, Run, call, until
 from tests.integration.test_dashboard_commands import pasted, running
 from tests.unit.test_letters_selection import letter
@@ -46,7 +46,7 @@ to = "file:out.jsonl"
 """
 QUEUE: Final = f'letters = "sqs://letters?region=eu-central-1"\n{BARE}'
 UNSEEN: Final = "no customer \u202e+49\u200b170\u00a0"
-"""A reason with signs that nobody sees."""
+"""A reason with invisible characters."""
 
 LETTERS: Final = [
     *(letter(number) for number in range(7)),
@@ -79,7 +79,7 @@ NO_PAGES: Final = {"/rates", "/live", "/static/{name}"}
 
 
 def count(page: str) -> int:
-    """How many dead letters a page is about."""
+    """The number of dead letters on a page."""
     return int(re.findall(r"<b>(\d+)\u00a0dead letters?</b>", page)[0])
 
 
@@ -99,7 +99,7 @@ SAYS: Final[dict[str, Callable[[str, list[Any]], bool]]] = {
         == [one["id"] for one in said if one["via"] == "dashboard"]
     ),
 }
-"""Whether the command of a page, run with --json, says the number or the id of the page."""
+"""Whether the command of a page, run with --json, prints the number or the id of the page."""
 
 WITHOUT: Final = {"audit": NO_AUDIT, "shadow": NO_RECORD}
 """The message of a page and of its command about a file that is not named; all other pages need a
@@ -119,7 +119,7 @@ def command_of(page: str) -> str:
 
 
 def with_json(command: str) -> list[str]:
-    """The words of a command that prints JSON; what follows the two dashes is no option."""
+    """The words of a command that prints JSON; the words after the two dashes are no options."""
     words = shlex.split(command)[1:]
     at = words.index("--") if "--" in words else len(words)
     return [*words[:at], "--json", *words[at:]]
@@ -127,7 +127,7 @@ def with_json(command: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with all that a dashboard can show."""
+    """A folder with everything that a dashboard can show."""
     store = SQLiteStore(tmp_path / "store.db")
     store.put_letters(LETTERS)
     store.close()
@@ -152,7 +152,7 @@ def exported(client: httpx.Client) -> str:
     return str(link.rpartition("/")[2])
 
 
-def test_every_page_of_the_dashboard_is_walked() -> None:
+def test_every_page_of_the_dashboard_has_its_views() -> None:
     paths = {one.path for one in ROUTES if one.methods and "GET" in one.methods}
     pages = {one for one in paths if not one.startswith("/live/")} - NO_PAGES
     assert pages == VIEWS.keys()
@@ -167,7 +167,9 @@ def status_of(name: str, path: str, config: str) -> int:
 
 
 @pytest.mark.parametrize("config", [FULL, BARE, QUEUE], ids=["full", "bare", "queue"])
-def test_every_view_shows_a_command_that_says_the_same(run: Run, folder: Path, config: str) -> None:
+def test_every_view_shows_a_command_that_prints_the_same(
+    run: Run, folder: Path, config: str
+) -> None:
     pytest.importorskip("duckdb")
     if config != FULL:
         (folder / "history.db").unlink()
@@ -186,7 +188,7 @@ def test_every_view_shows_a_command_that_says_the_same(run: Run, folder: Path, c
                         seen.append((name, path, answer.text))
     for name, path, page in seen:
         command = command_of(page)
-        taken(command)
+        parse_line(command)
         said = run(*with_json(command))
         if said.code == 2:
             assert config != FULL, (path, command, said.err)
@@ -196,7 +198,7 @@ def test_every_view_shows_a_command_that_says_the_same(run: Run, folder: Path, c
             continue
         assert said.code in (0, 1), (path, command, said.err)
         template = path.partition("?")[0]
-        # Where there is a queue too, the page first asks which dead letters are meant.
+        # With a queue in the file, the page first asks which dead letters to show.
         asks = config == QUEUE and template == "/letters" and "from=" not in path
         if template in SAYS and not asks:
             assert SAYS[template](page, said.documents), (name, path, command, said.out)
@@ -204,7 +206,7 @@ def test_every_view_shows_a_command_that_says_the_same(run: Run, folder: Path, c
             assert [one["id"] for one in said.documents] == [id_]
 
 
-def test_signs_that_nobody_sees_are_searched_for_as_they_were_typed(folder: Path) -> None:
+def test_invisible_characters_are_searched_for_as_typed(folder: Path) -> None:
     fields = {"/letters": "reason", "/search": "type", "/letters/export": "reason"}
     with running(folder, "dashboard", "--listen", "0", config=FULL) as started:
         url = started.found(r"http://127\.0\.0\.1:\d+")

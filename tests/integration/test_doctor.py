@@ -110,7 +110,7 @@ def doctor(run: Run, account: Account) -> Doctor:
     return Doctor(run, account)
 
 
-def test_a_store_alone_says_nothing_of_how_events_come(run: Run, account: Account) -> None:
+def test_with_a_store_alone_aws_is_not_checked(run: Run, account: Account) -> None:
     Path("eventonce.toml").write_text(f'name = "{NAME}"\nstore = "{account.store}"\n')
     found = json.loads(run("doctor", "--json").out)
     unseen = [it["what"] for it in found["checks"] if it["state"] == "not checked"]
@@ -133,7 +133,7 @@ def test_the_stack_of_infra_apply_is_sound(doctor: Doctor, account: Account) -> 
     assert list(areas) == ["account", "store", "queue", "buses", "function", "rights", "rules"]
 
 
-def test_the_policy_of_a_doctor_is_enough_and_not_too_much(
+def test_the_doctor_policy_gives_exactly_the_rights_that_the_doctor_needs(
     doctor: Doctor, account: Account
 ) -> None:
     policy = iam.policy("doctor", account.topology, HERE)
@@ -143,7 +143,7 @@ def test_the_policy_of_a_doctor_is_enough_and_not_too_much(
     assert {one.action for one in asked} == given(policy)
 
 
-def test_a_doctor_looks_for_old_dead_letters_where_they_are_dropped(
+def test_the_doctor_policy_is_exact_if_old_dead_letters_are_dropped(
     doctor: Doctor, account: Account
 ) -> None:
     topology = msgspec.structs.replace(account.topology, drops_letters=True)
@@ -154,7 +154,7 @@ def test_a_doctor_looks_for_old_dead_letters_where_they_are_dropped(
     assert {one.action for one in asked} == given(policy)
 
 
-# Each plants one fault, and takes it back.
+# Each function plants one fault, and repairs it at the end.
 
 Plant = Callable[[Account], Any]
 
@@ -201,7 +201,7 @@ def twice(account: Account) -> Iterator[None]:
 
 @contextmanager
 def fanned(account: Account, endpoint: str = "") -> Iterator[None]:
-    """The rule reaches a topic too, to which the queue subscribes, or another one."""
+    """The rule reaches a topic too, to which the queue subscribes, or another endpoint."""
     events, sns = account.client("events"), account.client("sns")
     topic = sns.create_topic(Name="fan")["TopicArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=endpoint or account.arn)
@@ -226,8 +226,8 @@ def admitting(account: Account, queue: str, rule: str) -> Iterator[None]:
 
 @contextmanager
 def rule(account: Account, pattern: str, bus: str = "default") -> Iterator[None]:
-    """Another rule that reaches the queue, which this queue and that for undelivered events
-    admit."""
+    """Another rule that reaches the queue, and is admitted by this queue and by the queue for
+    undelivered events."""
     events = account.client("events")
     if bus != "default":
         events.create_event_bus(Name=bus)
@@ -435,12 +435,14 @@ def test_a_planted_fault_is_found_by_itself(name: str, doctor: Doctor, account: 
     assert fix in remedy
 
 
-def test_a_topic_of_others_brings_no_copies(doctor: Doctor, account: Account) -> None:
+def test_a_topic_for_another_queue_brings_no_copies(doctor: Doctor, account: Account) -> None:
     with fanned(account, f"{account.arn}-undelivered"):
         assert doctor()["sound"] is True
 
 
-def test_a_partner_s_events_that_are_forwarded_come(doctor: Doctor, account: Account) -> None:
+def test_a_bus_that_forwards_the_events_of_a_partner_is_sound(
+    doctor: Doctor, account: Account
+) -> None:
     events = account.client("events")
     events.create_event_bus(Name=BUS)
     events.put_rule(Name="forward", EventPattern=OF_PARTNER, EventBusName=BUS)
@@ -450,7 +452,7 @@ def test_a_partner_s_events_that_are_forwarded_come(doctor: Doctor, account: Acc
     try:
         with rule(account, pattern=OF_PARTNER):
             assert doctor()["sound"] is True
-            # Of the other buses nothing is known then.
+            # The other buses are not checked then.
             (one,) = [it for it in doctor("--bus", "default")["checks"] if it["state"] != "ok"]
             assert one["state"] == "not checked"
             assert "are forwarded to bus default, where the rule another waits" in one["what"]
@@ -460,7 +462,7 @@ def test_a_partner_s_events_that_are_forwarded_come(doctor: Doctor, account: Acc
         events.delete_event_bus(Name=BUS)
 
 
-def test_a_rule_for_what_no_sink_takes_is_found(doctor: Doctor, account: Account) -> None:
+def test_a_rule_for_events_that_no_sink_takes_is_found(doctor: Doctor, account: Account) -> None:
     taken = 'sink = [{match = "v2.detail.*", to = "json:loads"}]'
     with rule(account, pattern='{"source": ["com.other"], "detail-type": ["v2.flows"]}'):
         ((what, fix),) = doctor.faults(text=taken)
@@ -493,14 +495,14 @@ def test_a_file_that_does_not_fit_the_stack_is_found(
     found = doctor.faults(text=text)
     assert found
     for said, remedy in found:
-        if "may not" not in said:  # the rights to a queue that is not there are missing too
+        if "may not" not in said:  # the rights to a missing queue are missing, too
             assert what in said
             assert fix in remedy
 
 
 @contextmanager
 def direct(account: Account, **invoked: Any) -> Iterator[None]:
-    """A rule that invokes the function itself, which Lambda does in this way."""
+    """A rule that invokes the function itself, with these settings of Lambda."""
     events, queued, client = account.client("events"), account.target, account.client("lambda")
     function = client.get_function_configuration(FunctionName=NAME)
     made = events.put_rule(Name="direct", EventPattern='{"source": ["direct"]}')["RuleArn"]
@@ -553,7 +555,7 @@ def test_a_lease_that_outlasts_the_retry_of_a_function_is_found(
         ),
     ],
 )
-def test_an_event_that_lambda_gives_up_is_not_lost_in_silence(
+def test_the_loss_of_an_event_that_lambda_gives_up_is_found(
     doctor: Doctor, account: Account, invoked: dict[str, Any], what: str, fix: str
 ) -> None:
     with direct(account, **invoked):
@@ -562,9 +564,7 @@ def test_an_event_that_lambda_gives_up_is_not_lost_in_silence(
     assert fix in remedy
 
 
-def test_a_dead_letter_queue_of_the_function_keeps_what_lambda_gives_up(
-    doctor: Doctor, account: Account
-) -> None:
+def test_a_function_with_a_dead_letter_queue_has_no_fault(doctor: Doctor, account: Account) -> None:
     client = account.client("lambda")
     dead = ON_FAILURE["OnFailure"]["Destination"]
     client.update_function_configuration(FunctionName=NAME, DeadLetterConfig={"TargetArn": dead})
@@ -586,13 +586,13 @@ def test_a_handler_for_no_known_topic_is_found(doctor: Doctor) -> None:
     assert "correct the pattern" in fix
 
 
-def test_a_queue_and_a_function_that_are_not_there_are_missing(doctor: Doctor) -> None:
+def test_an_absent_queue_and_an_absent_function_are_missing(doctor: Doctor) -> None:
     found = doctor("--queue", "nowhere", "--function", "nothing")["checks"]
     missing = [it["what"] for it in found if it["state"] == "missing"]
     assert missing == ["the queue nowhere does not exist", "the function nothing does not exist"]
 
 
-def test_a_bus_that_is_not_there_is_missing(doctor: Doctor, run: Run, account: Account) -> None:
+def test_an_absent_bus_is_missing(doctor: Doctor, run: Run, account: Account) -> None:
     ((what, fix),) = doctor.faults("--bus", "default", "--bus", "nope")
     assert what == "the bus nope does not exist"
     assert "check its name" in fix
@@ -603,7 +603,7 @@ def test_a_bus_that_is_not_there_is_missing(doctor: Doctor, run: Run, account: A
     assert "not checked: AWS: no queue or function is named" in alone.out
 
 
-def test_a_bus_is_looked_at_without_the_list_of_buses(doctor: Doctor, account: Account) -> None:
+def test_a_named_bus_is_checked_without_the_list_of_buses(doctor: Doctor, account: Account) -> None:
     refused = {"to": account.endpoint, "operations": ("AWSEvents.ListEventBuses",)}
     with served(type("Some", (Refuses,), refused)) as port:
         found = doctor("--bus", "default", endpoint=f"http://127.0.0.1:{port}")["checks"]
@@ -636,7 +636,7 @@ def test_a_fifo_queue_needs_deduplication_and_a_group(doctor: Doctor, account: A
 # Without rights
 
 
-def test_the_rights_of_a_worker_are_those_of_the_caller(
+def test_the_rights_of_a_worker_are_checked_for_the_caller(
     doctor: Doctor, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     iam = account.client("iam")
@@ -681,7 +681,7 @@ def test_without_credentials_the_rest_is_checked(
     assert "every rule remembers" not in said
 
 
-def test_without_a_region_that_is_the_fault(
+def test_a_missing_region_is_the_only_fault(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
@@ -693,7 +693,7 @@ def test_without_a_region_that_is_the_fault(
     assert "Set the region" in said
 
 
-def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(
+def test_a_queue_is_found_by_its_url_and_an_unreachable_queue_is_not_checked(
     doctor: Doctor, account: Account
 ) -> None:
     found = doctor("--queue", f"{account.endpoint}/000000000000/{NAME}")
@@ -705,7 +705,7 @@ def test_a_queue_is_found_by_its_url_and_one_that_is_away_is_not_checked(
 
 
 class Refuses(Handler):
-    """Hands requests on to the emulator, except for some, to which nobody has a right."""
+    """A server that forwards requests to the emulator, except some operations, which it denies."""
 
     to = ""
     operations: tuple[str, ...] = ()
@@ -744,7 +744,7 @@ class Refuses(Handler):
         ("/event-invoke-config", "function", "the asynchronous invocations of the function doc"),
     ],
 )
-def test_what_may_not_be_looked_at_is_not_checked(
+def test_a_part_that_may_not_be_read_is_not_checked(
     doctor: Doctor, account: Account, operation: str, area: str, what: str
 ) -> None:
     handler = type("Some", (Refuses,), {"to": account.endpoint, "operations": (operation,)})
@@ -758,8 +758,8 @@ def test_what_may_not_be_looked_at_is_not_checked(
     assert [it for it in found["checks"] if it["fix"]] == []
 
 
-class Nobody(Handler):
-    """Answers as no service of AWS does."""
+class ForeignServer(Handler):
+    """A server whose answers are not from AWS."""
 
     said = b""
 
@@ -769,9 +769,9 @@ class Nobody(Handler):
 
 
 @pytest.mark.parametrize("said", [b"{}", b"<html></html>", b""])
-def test_an_answer_that_is_nobodys_is_not_checked(doctor: Doctor, said: bytes) -> None:
+def test_with_foreign_answers_aws_is_not_checked(doctor: Doctor, said: bytes) -> None:
     doctor.run("store", "create", "sqlite:///here.db")
-    with served(type("Odd", (Nobody,), {"said": said})) as port:
+    with served(type("Odd", (ForeignServer,), {"said": said})) as port:
         where = f"http://127.0.0.1:{port}"
         found = doctor("--function", "f", store="sqlite:///here.db", endpoint=where)
     unchecked = {it["area"] for it in found["checks"] if it["state"] == "not checked"}
@@ -781,7 +781,9 @@ def test_an_answer_that_is_nobodys_is_not_checked(doctor: Doctor, said: bytes) -
 # Stores
 
 
-def test_a_redis_that_evicts_and_one_that_is_away_are_faults(doctor: Doctor, node: Node) -> None:
+def test_a_redis_that_evicts_and_an_unreachable_redis_are_faults(
+    doctor: Doctor, node: Node
+) -> None:
     client = node.client()
     client.config_set("maxmemory", "100mb")
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -803,7 +805,7 @@ def test_a_redis_that_does_not_show_its_settings_is_not_checked(doctor: Doctor, 
     assert (shown.code, "?        not checked: its settings are" in shown.out) == (0, True)
 
 
-def test_a_postgresql_without_the_schema_and_one_that_takes_no_writes_are_faults(
+def test_a_postgresql_without_the_schema_or_without_writes_is_a_fault(
     doctor: Doctor, cluster: Cluster
 ) -> None:
     assert doctor.faults(store=cluster.uri()) == []

@@ -1,7 +1,7 @@
 """From a bus through a rule, SQS and a real Lambda with DynamoDB into a sink: each effect once.
 
-ministack stands for AWS. It repeats no asynchronous invocation of a Lambda; Amazon's own runtime
-client is given the event again here, under the same request id.
+ministack replaces AWS. It repeats no asynchronous invocation of a Lambda, so the test gives the
+event again to Amazon's own runtime client, under the same request id.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TIMEOUT = 3
 """Seconds: one call hangs until Lambda kills its function, and the test waits for that."""
 PLENTY = 60
 """Seconds for all other calls: Lambda shall not kill a function between an effect and its
-settlement because the machine is slow, for then the effect is there twice."""
+settlement because the machine is slow: the effect would happen twice."""
 VISIBILITY = 1
-"""Seconds: what `infra apply` sets, six time-outs, would be waited for again and again."""
+"""Seconds: with the value of `infra apply`, six time-outs, the test would wait for minutes."""
 
 CONFIG = f"""
 name = "crm"
@@ -91,7 +91,7 @@ def hurry() -> None:
 
 
 def records() -> list[dict[str, Any]]:
-    """The records of the store: facts that took effect, and letters if there were any."""
+    """The records of the store: facts that took effect, and dead letters, if any."""
     client = boto3.client("dynamodb")
     items: list[dict[str, Any]] = client.scan(TableName="crm")["Items"]
     client.close()
@@ -99,7 +99,7 @@ def records() -> list[dict[str, Any]]:
     return [item for item in items if item[KEY] != {"S": NAMES_KEY}]
 
 
-def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account) -> None:
+def test_each_effect_happens_once_in_spite_of_failures_and_copies(world: Account) -> None:
     plain = [f"plain-{number}" for number in range(5)]
     failing = [
         call("fails", do="fail twice"),

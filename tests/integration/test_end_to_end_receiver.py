@@ -1,7 +1,7 @@
 """From a bus through a rule and an API destination to the receiver, into a sink: each effect once.
 
-ministack delivers to an API destination, with its key, and never again: what EventBridge does after
-429 and 5xx, until it is answered with a success, the test does itself.
+ministack delivers to an API destination once, with its key. The retries that EventBridge sends
+after 429 and 5xx, until a success, are sent by the test itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ answer_within = "60s"
 """
 RULES = 2
 AGAIN = (429, 503)
-"""After these EventBridge sends again."""
+"""Statuses after which EventBridge sends again."""
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def retry(receiver: Receiving, event: dict[str, Any]) -> list[int]:
 
 
 def delivered(receiver: Receiving, name: str) -> int:
-    """How many events of this type its log tells of."""
+    """The number of events of this type in the receiver's log."""
     return sum(name in line for line in receiver.log.read_text().splitlines())
 
 
-def test_each_effect_once_whatever_goes_wrong_on_the_way(
+def test_each_effect_happens_once_in_spite_of_failures_and_copies(
     world: Account, receiver: Receiving
 ) -> None:
     plain = [f"plain-{number}" for number in range(3)]

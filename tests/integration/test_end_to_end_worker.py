@@ -1,7 +1,7 @@
 """From a bus through a rule, SQS and the worker with Redis into a sink: each effect once.
 
-ministack stands for AWS, Valkey for Redis; the worker is `eventonce run` in processes of its own,
-one of which is killed in the middle of a handler.
+ministack replaces AWS, Valkey replaces Redis; the worker is `eventonce run` in processes of its
+own, one of which is killed in the middle of a handler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.servers import valkey
 
 QUEUE = "site"
 VISIBILITY = 2
-"""Seconds, of the queue and of the lease: what a dead worker held is waited for as long."""
+"""Seconds, of the queue and of the lease: the test waits that long for a dead worker's events."""
 
 TRIES = 3
 
@@ -74,7 +74,7 @@ def world(folder: Path) -> Iterator[Account]:
 
 @contextmanager
 def working(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker, until the block is left; asked politely it ends what it has begun."""
+    """A worker, until the block is left; after SIGTERM it ends the events that it has begun."""
     with (folder / "worker.log").open("ab") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "eventonce", "run", "--config", "eventonce.toml"],
@@ -93,8 +93,8 @@ def working(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lasted(world: Account, folder: Path) -> list[str]:
-    """Put calls that take longer than their lease until one of them had its effect once; their
-    names. A machine that stands still for as long as the lease lets one be run twice."""
+    """Put calls that take longer than their lease until one of them had its effect once; return
+    their names. A machine that stands still for as long as the lease lets a call run twice."""
     names: list[str] = []
     while len(names) < TRIES:
         names.append(f"lasts-{len(names)}")
@@ -102,13 +102,15 @@ def lasted(world: Account, folder: Path) -> list[str]:
         world.drained(QUEUE)
         if world.counted()[names[-1]] == 1:
             return names
-    raise AssertionError(said(folder))
+    raise AssertionError(log_of(folder))
 
 
-def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account, folder: Path) -> None:
+def test_each_effect_happens_once_in_spite_of_failures_and_copies(
+    world: Account, folder: Path
+) -> None:
     plain = [f"plain-{number}" for number in range(5)]
     with working(folder) as first:
-        # None that sends at once: killed between that and its settlement it would send again.
+        # No call that sends at once: a worker killed before its settlement would send again.
         world.put(call("hangs", do="hang once"), call("fails", do="fail twice"))
         until((folder / "hanging").exists)
         first.kill()
@@ -118,7 +120,7 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account, folder:
         lasting = lasted(world, folder)
         before = world.counted()
         once = [*plain, "fails", "hangs", lasting[-1]]
-        assert {name: before[name] for name in once} == dict.fromkeys(once, 1), said(folder)
+        assert {name: before[name] for name in once} == dict.fromkeys(once, 1), log_of(folder)
         assert before.keys() == {*once, *lasting}
 
         # Every copy that can come afterwards: published again, delivered again, replayed.
@@ -127,13 +129,13 @@ def test_each_effect_once_whatever_goes_wrong_on_the_way(world: Account, folder:
         world.replay()
         world.drained(QUEUE)
     assert second.returncode == 0
-    assert world.counted() == before, said(folder)
-    # They did come: what was put again and all that was archived by both rules, the rest directly.
+    assert world.counted() == before, log_of(folder)
+    # All copies came: the calls put again and the archive by both rules, the others directly.
     copies = 2 * (len(plain) + len(plain) + len(before)) + len(before)
-    duplicates = re.findall(r"^  duplicate +(\d+)$", said(folder), re.MULTILINE)
-    assert int(duplicates[-1]) >= copies, said(folder)
+    duplicates = re.findall(r"^  duplicate +(\d+)$", log_of(folder), re.MULTILINE)
+    assert int(duplicates[-1]) >= copies, log_of(folder)
 
 
-def said(folder: Path) -> str:
+def log_of(folder: Path) -> str:
     """The log of the workers."""
     return (folder / "worker.log").read_text()

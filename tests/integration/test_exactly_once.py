@@ -33,7 +33,7 @@ STEPS = (
 
 
 def die_at(step: str) -> None:
-    """Kill this process if it is the step the environment names."""
+    """Kill this process if the environment names this step."""
     if os.environ.get("DIE_AT") == step:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -131,9 +131,7 @@ def write(job: Job) -> None:
     job.connection.execute("INSERT INTO effects VALUES (?)", (job.event.detail["call"],))
 
 
-def test_a_handler_that_fails_after_writing_has_written_nothing(
-    store: SQLiteStore, tmp_path: Path
-) -> None:
+def test_the_writes_of_a_handler_that_fails_are_undone(store: SQLiteStore, tmp_path: Path) -> None:
     table(store)
 
     def handler(job: Job) -> None:
@@ -161,7 +159,7 @@ def test_a_run_that_was_overtaken_has_its_writes_undone(tmp_path: Path) -> None:
     assert effects(tmp_path / "app.db") == 0
 
 
-def test_a_batch_of_handlers_with_transactions_commits_each_one(
+def test_a_batch_of_handlers_with_transactions_commits_each_effect(
     store: SQLiteStore, tmp_path: Path
 ) -> None:
     table(store)
@@ -181,7 +179,7 @@ def test_a_block_of_code_may_share_the_transaction(store: SQLiteStore, tmp_path:
     assert effects(tmp_path / "app.db") == 1
 
 
-def test_an_async_handler_that_asks_for_the_connection_is_told_why_not(
+def test_an_async_handler_that_uses_the_connection_fails_with_the_reason(
     store: SQLiteStore,
 ) -> None:
     async def handler(job: Job) -> None:
@@ -194,7 +192,7 @@ def test_an_async_handler_that_asks_for_the_connection_is_told_why_not(
     assert "plain `def`" in outcome.reason
 
 
-def test_a_store_without_transactions_says_so() -> None:
+def test_a_handler_that_uses_the_connection_fails_on_a_store_without_transactions() -> None:
     (outcome,) = Consumer("memory:", rules=RULE, handler=write).process([call(1)])
     assert isinstance(outcome.error, ConfigError)
 

@@ -1,4 +1,4 @@
-"""Failures that were reproduced in today's libraries, each shown not to be ours, on every store.
+"""Failures that were reproduced in other libraries, none of which eventonce has, on every store.
 
 E8, the throughput, is measured by `make bench`.
 """
@@ -37,7 +37,7 @@ LEASE = 60_000
 
 
 class Place(NamedTuple):
-    """How to open a store, and one of its kind that cannot be reached."""
+    """The openers of a store, and of a store of its kind that cannot be reached."""
 
     open: Callable[[], Any]
     away: Callable[[], Any]
@@ -50,7 +50,7 @@ def servers() -> Iterator[ExitStack]:
 
 
 AWAY = partial(WatchedStore, away("claim", "put_letters"))
-"""Stands for an embedded store that cannot be reached: there is no server to stop."""
+"""A substitute for an embedded store that cannot be reached, because it has no server to stop."""
 
 
 def _memory(_: ExitStack, __: Path) -> Place:
@@ -112,7 +112,7 @@ def store(place: Place) -> Iterator[Any]:
 
 @pytest.fixture
 def name() -> str:
-    """A consumer's name of this test's own: the store is shared by all of them."""
+    """A consumer's name of this test's own, because all tests share the store."""
     return token_hex(8)
 
 
@@ -145,7 +145,7 @@ def test_a_trial_of_a_store_that_is_away_fails(place: Place) -> None:
 
 
 def overtaken(store: Any, about: bytes) -> tuple[Settlement, Settlement]:
-    """A outlives its lease and B takes over; how each would complete."""
+    """The completions of A, which outlived its lease, and of B, which took over."""
     a, b = claim(1, about), claim(2, about)
     (first,) = store.claim([a], NOW)
     (second,) = store.claim([b], NOW + LEASE)
@@ -153,7 +153,7 @@ def overtaken(store: Any, about: bytes) -> tuple[Settlement, Settlement]:
     return Settlement(a, first.token, "complete"), Settlement(b, second.token, "complete")
 
 
-def test_e2_a_worker_that_was_overtaken_and_fails_frees_nobodys_run(store: Any) -> None:
+def test_e2_a_worker_that_was_overtaken_and_fails_frees_no_other_run(store: Any) -> None:
     about = key()
     a, _ = overtaken(store, about)
     late = msgspec.structs.replace(a, action="release")
@@ -161,7 +161,7 @@ def test_e2_a_worker_that_was_overtaken_and_fails_frees_nobodys_run(store: Any) 
     assert store.claim([claim(3, about)], NOW + LEASE + 2)[0].kind == "busy"
 
 
-def test_e3_a_worker_that_was_overtaken_and_succeeds_completes_nobodys_run(store: Any) -> None:
+def test_e3_a_worker_that_was_overtaken_and_succeeds_completes_no_other_run(store: Any) -> None:
     about = key()
     a, b = overtaken(store, about)
     late = msgspec.structs.replace(a, result=b'"of A"')
@@ -198,7 +198,7 @@ def test_e6_a_key_with_a_part_missing_is_refused_and_never_merged(store: Any, na
 
 
 class Counting:
-    """Counts the calls a store gets."""
+    """A store that counts its calls."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -235,7 +235,7 @@ def test_e7_a_batch_costs_two_calls_and_its_copies_one(
     assert costs == [2, 1, 2]
 
 
-def test_e9_two_configurations_of_one_store_object_are_both_heeded(store: Any) -> None:
+def test_e9_two_configurations_of_one_store_object_are_both_applied(store: Any) -> None:
     short, long = claim(1, key(), remember=500), claim(1, key())
     for verdict, asked in zip(store.claim([short, long], NOW), (short, long), strict=True):
         assert store.settle([Settlement(asked, verdict.token, "complete")], NOW) == ["kept"]

@@ -40,7 +40,7 @@ def test_deleted_rows_stay_in_free_pages_until_vacuum_full(
     )
     with load().consumer() as consumer:
         consumer.on()(reject)
-        # The row behind another one: VACUUM would move the other one into its place.
+        # The deleted row is the second: VACUUM would move another row into the place of the first.
         for event in (call(1, STAYS), call(2, GONE)):
             consumer.process([event])
     done = run("forget", "--conversation", GONE, "--yes")

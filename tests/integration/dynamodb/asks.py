@@ -11,19 +11,19 @@ DAY = 86_400_000
 
 
 def fact(key: bytes | None = None, *, lease: int = MINUTE, remember: int = DAY) -> Claim:
-    """A new ask for a fact, of a new one if no key is given."""
+    """A new claim of a fact, with a new key if none is given."""
     return Claim(
         key or secrets.token_bytes(16), 1 + secrets.randbits(52), lease, remember, 3, by=b"here"
     )
 
 
 def version(key: bytes, order: int) -> Claim:
-    """A new ask for a version of a subject."""
+    """A new claim of a version of a subject."""
     return Claim(key, 1 + secrets.randbits(52), MINUTE, DAY, 3, order=order)
 
 
 def facts(count: int) -> list[Claim]:
-    """New ones."""
+    """Claims of new facts."""
     return [fact() for _ in range(count)]
 
 
@@ -36,5 +36,5 @@ def completed(claims: list[Claim], verdicts: list[Verdict]) -> list[Settlement]:
 
 
 def copies(claims: list[Claim]) -> list[Claim]:
-    """The same facts, asked for by others."""
+    """Claims of the same facts by other callers."""
     return [fact(claim.key) for claim in claims]

@@ -1,4 +1,4 @@
-"""Stands between a store and its emulator, counts the requests, and spoils those it is told to."""
+"""A proxy between a store and its emulator: counts the requests, and spoils chosen requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Reply(NamedTuple):
 
 Forward = Callable[[bytes], Reply]
 Trick = Callable[[str, bytes, Forward], Reply | None]
-"""The treatment of a request: its operation, its body, and the way on. None hangs up."""
+"""The treatment of a request: its operation, its body, and the way on. The result None hangs up."""
 
 
 class Between:
-    """The tricks that wait for a request each, and what was asked so far."""
+    """The tricks that wait for a request each, and the requests so far."""
 
     def __init__(self, url: str) -> None:
         self.url = ""
@@ -40,12 +40,12 @@ class Between:
         self._lock = threading.Lock()
 
     def spoil(self, operation: str, *tricks: Trick) -> None:
-        """Do these, one after the other, to the next requests of this operation."""
+        """Apply these tricks, one after the other, to the next requests of this operation."""
         self._tricks += [(operation, trick) for trick in tricks]
 
     @contextmanager
     def spoiling(self, trick: Trick) -> Iterator[None]:
-        """Do this to every request."""
+        """Apply this trick to every request."""
         self.always = trick
         try:
             yield
@@ -53,7 +53,7 @@ class Between:
             self.always = None
 
     def count(self) -> list[str]:
-        """The operations asked since the last count."""
+        """The operations requested since the last count."""
         asked, self.asked = self.asked, []
         return asked
 
@@ -84,7 +84,7 @@ class Between:
 
 @contextmanager
 def standing(url: str) -> Iterator[Between]:
-    """Stand before this endpoint until the block is left."""
+    """A proxy before this endpoint until the block is left."""
     between = Between(url)
 
     class Forwarding(Handler):
@@ -127,12 +127,12 @@ def hang_up(_: str, __: bytes, ___: Forward) -> None:
 
 
 def lose_the_reply(_: str, body: bytes, forward: Forward) -> None:
-    """Let it be done, and hang up."""
+    """Forward the request, and hang up."""
     forward(body)
 
 
 def held_up(by: threading.Event) -> Trick:
-    """Answer, but not before this has come."""
+    """Answer, but not before this event is set."""
 
     def trick(_: str, body: bytes, forward: Forward) -> Reply:
         by.wait(PATIENCE)
@@ -159,7 +159,7 @@ def fail_statement(which: int, code: str) -> Trick:
 
 
 def leave_keys(count: int) -> Trick:
-    """Read all but the last keys, and say so."""
+    """Read all but the last keys, and answer that these are unprocessed."""
 
     def trick(_: str, body: bytes, forward: Forward) -> Reply:
         asked = json.loads(body)
@@ -178,7 +178,7 @@ def leave_keys(count: int) -> Trick:
 
 
 def dated(seconds: float) -> Trick:
-    """Answer with a date so far from the true one: the service's clock, as it were."""
+    """Answer with a date this far from the true date, as a wrong clock of the service would."""
 
     def trick(_: str, body: bytes, forward: Forward) -> Reply:
         told = forward(body)
@@ -190,5 +190,5 @@ def dated(seconds: float) -> Trick:
 
 
 def _unsummed(reply: Reply) -> dict[str, str]:
-    """Without the checksum of the body that was there before."""
+    """The headers without the checksum of the original body."""
     return {name: value for name, value in reply.headers.items() if "crc32" not in name.lower()}

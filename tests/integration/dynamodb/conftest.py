@@ -1,4 +1,4 @@
-"""The two emulators, the two clients, a new table on each, and someone who stands between."""
+"""The two emulators, the two clients, a new table on each, and a proxy between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_dynamodb_local(dynamodb_local_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def by_botocore(on_ministack: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The emulator, and an environment in which a store does not speak to it by itself."""
+    """The emulator, and an environment in which a store uses botocore."""
     monkeypatch.setenv(*ASKS_FOR_BOTOCORE)
     return on_ministack
 
@@ -42,7 +42,7 @@ def endpoint(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(endpoint: str) -> Any:
-    """A client of one's own."""
+    """A client of the test's own."""
     return boto3.client("dynamodb", region_name=REGION, endpoint_url=endpoint)
 
 
@@ -65,7 +65,7 @@ def table(endpoint: str, new_name: str) -> str:
 
 @pytest.fixture
 def seed_table(client: Any, new_name: str) -> str:
-    """The table of the tutorials, as one makes it by hand: a key, an expiry, nothing more."""
+    """The table of the tutorials, as made by hand: a key, an expiry, nothing more."""
     name = new_name
     client.create_table(
         TableName=name,
@@ -88,7 +88,7 @@ def between(endpoint: str) -> Iterator[Between]:
 
 @pytest.fixture
 def opening(table: str, between: Between) -> Open:
-    """Opens a new handle on the table, through the one between."""
+    """A function that opens a new handle on the table, through the proxy."""
     return lambda: DynamoDBStore.from_uri(
         f"dynamodb://{table}?region={REGION}&endpoint={between.url}"
     )

@@ -1,4 +1,4 @@
-"""`eventonce store create|migrate|check` on DynamoDB, and what they would do."""
+"""`eventonce store create|migrate|check` on DynamoDB, and their dry runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _findings(store: DynamoDBStore) -> dict[str, str]:
     return {it.what: it.fix for it in store.check() if not it.fine}
 
 
-def test_create_says_what_it_would_do_does_it_and_does_it_once(
+def test_create_shows_its_steps_in_a_dry_run_and_does_them_once(
     endpoint: str, client: Any, new_name: str
 ) -> None:
     store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
@@ -36,7 +36,7 @@ def test_create_says_what_it_would_do_does_it_and_does_it_once(
     assert store.settle(completed(claims, store.claim(claims))) == ["kept", "kept"]
 
 
-def test_migrate_gives_a_hand_made_table_what_it_lacks(
+def test_migrate_adds_the_missing_index_to_a_hand_made_table(
     endpoint: str, client: Any, seed_table: str
 ) -> None:
     store = DynamoDBStore.from_uri(f"dynamodb://{seed_table}?region={REGION}&endpoint={endpoint}")
@@ -64,7 +64,7 @@ def test_migrate_switches_expiry_on(endpoint: str, client: Any, new_name: str) -
     assert _findings(store) == {}
 
 
-def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
+def test_a_table_with_a_wrong_key_is_reported_and_cannot_be_migrated(
     endpoint: str, client: Any, new_name: str
 ) -> None:
     client.create_table(
@@ -80,7 +80,7 @@ def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
         ],
     )
     store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
-    # And of nothing else: what another's table lacks is not for us to advise, nor to try out.
+    # No other finding: the table of another program needs no advice and no trial.
     (found,) = store.check()
     assert (found.what, found.fine) == ("its key is eventHash, a string", False)
     assert "eventHash and at" in found.fix
@@ -89,7 +89,9 @@ def test_a_table_that_cannot_be_used_is_told_what_is_wrong_with_it(
         store.migrate()
 
 
-def test_a_table_that_is_not_there_is_told_so(endpoint: str, new_name: str) -> None:
+def test_a_missing_table_is_reported_with_the_command_that_creates_it(
+    endpoint: str, new_name: str
+) -> None:
     store = DynamoDBStore.from_uri(f"dynamodb://{new_name}?region={REGION}&endpoint={endpoint}")
     assert "eventonce store create" in next(iter(_findings(store).values()))
     with pytest.raises(StoreMismatch, match="eventonce store create"):
@@ -103,7 +105,7 @@ def test_another_expiry_attribute_is_named(endpoint: str, table: str) -> None:
     assert "expiry=expiration" in _findings(store)["items expire by ttl"]
 
 
-def test_check_tells_a_missing_permission_and_leaves_nothing_behind(
+def test_check_reports_a_missing_permission_and_leaves_no_item_behind(
     store: DynamoDBStore, between: Between, client: Any, table: str
 ) -> None:
     said = "not authorized to perform: dynamodb:PutItem"
@@ -112,7 +114,7 @@ def test_check_tells_a_missing_permission_and_leaves_nothing_behind(
     assert client.scan(TableName=table)["Count"] == 0
 
 
-def test_a_trial_tells_a_missing_permission_to_write(
+def test_a_trial_reports_a_missing_permission_to_write(
     store: DynamoDBStore, between: Between, client: Any, table: str
 ) -> None:
     key = new_trial_key()
@@ -124,7 +126,9 @@ def test_a_trial_tells_a_missing_permission_to_write(
     assert client.scan(TableName=table)["Count"] == 0
 
 
-def test_check_raises_where_it_cannot_look(store: DynamoDBStore, between: Between) -> None:
+def test_check_raises_if_the_table_cannot_be_described(
+    store: DynamoDBStore, between: Between
+) -> None:
     denied = refuse("AccessDeniedException", "dynamodb:DescribeTable")
     unknown = refuse("UnrecognizedClientException", "who is this?")
     for trick, error in (
@@ -136,6 +140,6 @@ def test_check_raises_where_it_cannot_look(store: DynamoDBStore, between: Betwee
             store.check()
 
 
-def test_check_tells_a_wrong_clock(store: DynamoDBStore, between: Between) -> None:
+def test_check_reports_a_wrong_clock(store: DynamoDBStore, between: Between) -> None:
     with between.spoiling(dated(400)):
         assert "behind DynamoDB's" in _findings(store)["this machine's clock is right"]

@@ -1,4 +1,4 @@
-"""A client of the caller's own: what cannot be one is refused before it is asked anything."""
+"""A client of the caller's own: an object of another kind is refused before any request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases go by the service's time, whatever this machine's clock says."""
+"""Leases follow the service's time, whatever this machine's clock shows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def handle(table: str, between: Between) -> Handle:
 
 
 def _from(instant: int, asked: int) -> bool:
-    """Whether this is an instant between the one of asking and now, by the service's time, which is
-    known to a second or so."""
+    """Whether this instant is between the request and now, by the service's time, which is known
+    to a second or so."""
     return asked - 3_000 < instant < wall_clock() + 3_000
 
 
@@ -40,7 +40,7 @@ def _from(instant: int, asked: int) -> bool:
 def test_a_worker_whose_clock_is_off_has_its_whole_lease_and_no_more(
     off: int, size: int, handle: Handle
 ) -> None:
-    """Its first claim, before it has heard the service's time, is put right at once."""
+    """The worker's first claim, before it has the service's time, is corrected at once."""
     wrong, right = handle(off), handle(0)
     claims = facts(size)
     asked = wall_clock()
@@ -84,8 +84,10 @@ def test_a_clock_that_is_set_back_in_the_middle_shortens_no_lease(
     assert _from(record.held_until - MINUTE, asked)
 
 
-def test_the_service_may_be_the_one_whose_time_differs(handle: Handle, between: Between) -> None:
-    """All workers must go by the same time."""
+def test_workers_follow_the_clock_of_the_service_even_if_that_clock_is_wrong(
+    handle: Handle, between: Between
+) -> None:
+    """All workers must follow the same time."""
     with between.spoiling(dated(-7 * 60)):
         first, second = handle(0), handle(-7 * MINUTE)
         claim = fact()
@@ -104,30 +106,30 @@ def _clock() -> ServiceClock:
     return ServiceClock(lambda: 0)
 
 
-def test_before_the_first_answer_this_machine_is_believed() -> None:
+def test_before_the_first_answer_the_clock_of_this_machine_is_used() -> None:
     assert _clock().offset == 0
 
 
 @pytest.mark.parametrize("off", [0, 300, 999])
-def test_within_the_second_that_a_date_names_this_machine_is_believed(off: int) -> None:
+def test_a_clock_within_the_second_of_the_date_is_not_corrected(off: int) -> None:
     clock = _clock()
     clock.learn(DATE, SECOND + off, SECOND + off + 5)
     assert clock.offset == 0
 
 
-def test_a_machine_that_is_behind_is_put_forward_and_never_beyond_the_service() -> None:
+def test_a_clock_that_is_behind_is_set_forward_and_never_beyond_the_service() -> None:
     clock = _clock()
     clock.learn(DATE, SECOND - 60_000, SECOND - 59_990)
     assert clock.offset == 59_990
 
 
-def test_a_machine_that_is_ahead_is_put_back_and_never_stays_ahead() -> None:
+def test_a_clock_that_is_ahead_is_set_back_and_never_stays_ahead() -> None:
     clock = _clock()
     clock.learn(DATE, SECOND + 60_000, SECOND + 60_010)
     assert clock.offset == -60_010
 
 
-def test_many_answers_narrow_it_to_a_round_trip() -> None:
+def test_many_answers_narrow_the_offset_to_a_round_trip() -> None:
     clock = _clock()
     off = -90_000  # this machine's clock, from the service's
     for true in range(SECOND, SECOND + 3_000, 70):
@@ -136,14 +138,14 @@ def test_many_answers_narrow_it_to_a_round_trip() -> None:
     assert 90_000 - 80 <= clock.offset <= 90_000
 
 
-def test_a_clock_that_was_set_is_noticed_at_the_next_answer() -> None:
+def test_a_clock_that_was_set_is_corrected_at_the_next_answer() -> None:
     clock = _clock()
     clock.learn(DATE, SECOND, SECOND + 10)
     clock.learn(DATE, SECOND - 600_000, SECOND - 599_990)
     assert clock.offset == 599_990
 
 
-def test_an_answer_without_a_date_or_over_a_jump_says_nothing() -> None:
+def test_an_answer_without_a_date_or_over_a_clock_jump_is_ignored() -> None:
     clock = _clock()
     clock.learn(None, 0, 10)
     clock.learn(DATE, 10, 0)

@@ -1,4 +1,4 @@
-"""The emulators themselves: what we build on must hold on them, before their word on us counts."""
+"""The emulators themselves: the behaviour that the store builds on must hold on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROCESSES = 6
 KEYS = 40
 
 Contest = Callable[[Any, str, str, int], bool]
-"""Tries to win this key for this contestant; whether it did."""
+"""An attempt of this contestant to win this key; whether it won."""
 
 
 def by_put(client: Any, table: str, key: str, me: int) -> bool:

@@ -48,7 +48,7 @@ EVENT = {"id": "e-1", "source": "s", "detail-type": "t", "detail": {"n": 1}}
 
 @pytest.fixture(params=["on_ministack", "by_botocore"])
 def endpoint(request: pytest.FixtureRequest) -> str:
-    """One emulator is enough: the errors are made in between."""
+    """One emulator is enough: the proxy makes the errors."""
     return str(request.getfixturevalue(request.param))
 
 
@@ -73,7 +73,7 @@ def impatient(table: str, between: Between) -> DynamoDBStore:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The pauses between tries, counted and not waited for."""
+    """The pauses between attempts, counted and not waited for."""
     pauses: list[int] = []
     monkeypatch.setattr(tables, "pause", pauses.append)
     monkeypatch.setattr(decisions, "pause", pauses.append)
@@ -83,7 +83,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("size", [1, 10])
 @pytest.mark.parametrize("trick", [hang_up, lose_the_reply], ids=lambda it: it.__name__)
-def test_a_lost_request_or_reply_is_asked_again_and_gets_the_same_grant(
+def test_a_lost_request_or_reply_is_repeated_and_gets_the_same_grant(
     trick: Trick, size: int, store: DynamoDBStore, between: Between
 ) -> None:
     claims = facts(size)
@@ -111,7 +111,7 @@ def test_a_statement_that_fails_for_a_moment_is_sent_again_alone(
     assert store.settle(completed(claims, runs)) == ["kept"] * 5
 
 
-def test_a_statement_that_keeps_failing_is_its_own_claims_error(
+def test_a_statement_that_keeps_failing_is_the_error_of_its_claim_alone(
     store: DynamoDBStore, between: Between, no_waiting: list[int]
 ) -> None:
     claims = facts(5)
@@ -126,7 +126,7 @@ def test_a_statement_that_keeps_failing_is_its_own_claims_error(
     assert (again.kind, again.attempt) == ("run", 1)
 
 
-def test_a_settlement_that_keeps_failing_is_told_and_can_be_repeated(
+def test_a_settlement_that_keeps_failing_raises_and_can_be_repeated(
     store: DynamoDBStore, between: Between
 ) -> None:
     claims = facts(3)
@@ -138,7 +138,7 @@ def test_a_settlement_that_keeps_failing_is_told_and_can_be_repeated(
     assert store.settle(done) == ["kept"] * 3
 
 
-def test_a_request_that_fails_costs_its_own_claims_and_no_others(
+def test_a_request_that_fails_is_the_error_of_its_own_claims_alone(
     impatient: DynamoDBStore, between: Between
 ) -> None:
     claims = facts(60)
@@ -150,10 +150,10 @@ def test_a_request_that_fails_costs_its_own_claims_and_no_others(
     assert {it.kind for it in impatient.claim(claims)} == {"run"}, "asking again is safe"
 
 
-def test_a_key_that_all_the_world_wants_is_busy_and_its_settlement_told(
+def test_a_contended_key_is_busy_and_its_settlement_raises(
     opening: Callable[[], DynamoDBStore], between: Between, no_waiting: list[int]
 ) -> None:
-    """Whenever we write, somebody else was quicker."""
+    """Before every write of the store, another writer was quicker."""
     store = opening()
     claim = fact(lease=1)
     (run,) = store.claim([claim])
@@ -175,7 +175,7 @@ def _always_refused(operation: str, body: bytes, forward: Forward) -> Reply | No
     return fail_statement(0, "ConditionalCheckFailed")(operation, body, forward)
 
 
-def test_keys_left_unread_are_read_again_and_at_last_are_their_claims_errors(
+def test_unread_keys_are_read_again_and_are_errors_of_their_claims_at_last(
     store: DynamoDBStore, between: Between, no_waiting: list[int]
 ) -> None:
     claims = [version(secrets.token_bytes(16), 1) for _ in range(4)]
@@ -205,7 +205,7 @@ def test_a_slow_answer_is_given_up_after_the_timeout(
     assert run.kind == "run", "its own grant, though it never heard of it"
 
 
-def test_no_answer_at_all_is_unavailable_and_the_work_resumes_by_itself(
+def test_an_event_without_any_answer_fails_and_runs_when_the_service_answers(
     store: DynamoDBStore, between: Between
 ) -> None:
     ran = []
@@ -231,7 +231,7 @@ def test_a_rule_may_run_unguarded_while_the_store_is_away(
 def test_an_effect_whose_settlement_was_lost_is_not_acknowledged_and_not_settled_twice(
     store: DynamoDBStore, between: Between
 ) -> None:
-    """The service goes away between the effect and its settlement, for longer than we wait."""
+    """The service is away between the effect and its settlement for longer than the store waits."""
 
     def handler(_: Any) -> None:
         between.always = hang_up
@@ -260,7 +260,7 @@ def test_an_effect_whose_settlement_was_lost_is_not_acknowledged_and_not_settled
         ("ValidationException", 400, StoreMismatch, 'eventonce store check "dynamodb://t-'),
     ],
 )
-def test_what_the_service_says_is_told_with_what_to_do(
+def test_an_error_of_the_service_is_reported_with_its_remedy(
     code: str,
     status: int,
     error: type[EventonceError],
@@ -303,7 +303,7 @@ def test_a_table_with_another_key_is_a_mismatch(endpoint: str, table: str) -> No
             store.claim(facts(size))
 
 
-def test_no_server_there_is_unavailable() -> None:
+def test_a_missing_server_is_unavailable() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     store = DynamoDBStore.from_uri(f"dynamodb://nowhere?region={REGION}&endpoint={url}&timeout=0.5")
     with pytest.raises(StoreUnavailable, match="not reached"):
@@ -323,7 +323,7 @@ def test_a_result_that_fits_no_item_is_refused_and_nothing_is_settled(store: Dyn
     assert store.claim(copies(claims))[1].result == largest.result
 
 
-def test_a_record_of_a_newer_format_is_its_own_claims_error(
+def test_a_record_of_a_newer_format_is_the_error_of_its_claim_alone(
     store: DynamoDBStore, client: Any, table: str
 ) -> None:
     claims = facts(3)

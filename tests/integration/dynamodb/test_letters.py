@@ -1,4 +1,4 @@
-"""Letters of any size, in the same table."""
+"""Dead letters of any size, in the same table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _items(client: Any, table: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [0, 300_000, 400_000, 3 * MEBIBYTE])
-def test_a_letter_of_any_size_comes_back_whole_and_goes_without_a_trace(
+def test_a_dead_letter_of_any_size_is_read_whole_and_dropped_without_a_trace(
     size: int, store: DynamoDBStore, client: Any, table: str
 ) -> None:
     """Random bytes, which no packing makes smaller."""
@@ -43,7 +43,7 @@ def test_a_letter_of_any_size_comes_back_whole_and_goes_without_a_trace(
     assert _items(client, table) == []
 
 
-def test_a_large_letter_that_was_there_already_leaves_nothing_of_the_second(
+def test_a_second_large_dead_letter_with_the_same_id_stores_nothing(
     store: DynamoDBStore, client: Any, table: str
 ) -> None:
     first, second = (_letter(secrets.token_bytes(MEBIBYTE)) for _ in range(2))
@@ -61,11 +61,11 @@ def test_a_large_event_of_the_usual_kind_is_one_item(
     assert _items(client, table) == ["letter:l-1"]
 
 
-def test_a_crash_between_the_parts_and_their_letter_leaves_no_half_letter(
+def test_a_crash_between_the_parts_and_the_head_leaves_no_half_dead_letter(
     store: DynamoDBStore, between: Between
 ) -> None:
     letter = _letter(secrets.token_bytes(MEBIBYTE))
-    # The head goes alone, by PutItem, after its parts.
+    # The head is written alone, by PutItem, after its parts.
     between.spoil("PutItem", *[refuse("ThrottlingException")] * 3)
     with pytest.raises(StoreUnavailable):
         store.put_letters([letter])
@@ -75,7 +75,7 @@ def test_a_crash_between_the_parts_and_their_letter_leaves_no_half_letter(
     assert list(store.letters()) == [letter]
 
 
-def test_letters_have_no_expiry_and_are_no_records(
+def test_dead_letters_have_no_expiry_and_are_counted(
     store: DynamoDBStore, client: Any, table: str
 ) -> None:
     store.put_letters([_letter(b"{}"), replace(_letter(b"{}"), id="l-2", consumer="erp")])

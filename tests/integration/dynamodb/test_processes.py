@@ -59,7 +59,7 @@ FORKED = """
 def test_a_store_works_on_in_parent_and_children_after_a_fork(
     whose: str, table: str, endpoint: str
 ) -> None:
-    """With connections open and threads running: none is used by two processes."""
+    """No connection and no thread from before the fork is used by two processes."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORKED), table, endpoint, whose],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The cost of a call: how many requests after each other, and which."""
+"""The cost of a call: its requests, in their order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_copies_among_new_events_are_read_after_the_write(
     assert between.count() == [WRITE, READ]
 
 
-def test_where_copies_are_many_they_are_read_first_and_cost_one_request(
+def test_many_copies_are_read_first_and_cost_one_request(
     store: DynamoDBStore, between: Between
 ) -> None:
     claims = facts(10)
@@ -105,10 +105,10 @@ def test_another_handle_reads_before_it_settles(opening: Open, between: Between)
     assert between.count() == [READ, WRITE]
 
 
-def test_what_is_remembered_of_a_run_is_looked_at_again_before_it_is_refused(
+def test_a_remembered_run_is_read_again_before_its_settlement_is_refused(
     opening: Open,
 ) -> None:
-    """By what the first handle remembers the record is long gone; the second has renewed it."""
+    """By the memory of the first handle the record has expired; the second handle renewed it."""
     first, second = opening(), opening()
     now = 2_000_000_000_000
     claim = fact(lease=2 * DAY, remember=DAY)
@@ -119,7 +119,7 @@ def test_what_is_remembered_of_a_run_is_looked_at_again_before_it_is_refused(
 
 
 def test_every_read_is_consistent(store: DynamoDBStore, between: Between) -> None:
-    """On the emulators all are: so what is asked for is looked at."""
+    """All reads are consistent on the emulators, so the test looks at the requests."""
     asked = []
 
     def noting(_: str, body: bytes, forward: Forward) -> Reply:
@@ -137,7 +137,7 @@ def test_every_read_is_consistent(store: DynamoDBStore, between: Between) -> Non
     assert all(wanted["ConsistentRead"] for read in reads for wanted in read.values())
 
 
-def test_only_so_many_runs_are_remembered(
+def test_a_limited_number_of_runs_is_remembered(
     store: DynamoDBStore, between: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "GRANTS_KEPT", 4)
@@ -149,7 +149,7 @@ def test_only_so_many_runs_are_remembered(
 
 
 def test_a_late_completion_is_refused_though_its_run_is_remembered(opening: Open) -> None:
-    """The remembered record is only believed: what another wrote since is found."""
+    """The remembered record is only an assumption: a later write of another handle is found."""
     first, second = opening(), opening()
     claim = fact(lease=500)
     (run,) = first.claim([claim], now=2_000_000_000_000)

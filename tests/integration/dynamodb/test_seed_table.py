@@ -44,7 +44,7 @@ def store(endpoint: str, seed_table: str) -> DynamoDBStore:
     return DynamoDBStore.from_uri(f"dynamodb://{seed_table}?region={REGION}&endpoint={endpoint}")
 
 
-def test_it_is_used_as_it_is(store: DynamoDBStore) -> None:
+def test_the_table_of_the_tutorials_is_used_unchanged(store: DynamoDBStore) -> None:
     claims = facts(12)
     runs = store.claim(claims)
     assert {run.kind for run in runs} == {"run"}
@@ -52,7 +52,7 @@ def test_it_is_used_as_it_is(store: DynamoDBStore) -> None:
     assert {copy.kind for copy in store.claim(copies(claims))} == {"duplicate"}
 
 
-def test_what_the_old_script_saw_is_a_duplicate_until_it_expires(
+def test_an_event_that_the_old_script_saw_is_a_duplicate_until_its_item_expires(
     store: DynamoDBStore, client: Any, seed_table: str
 ) -> None:
     ran = []
@@ -72,7 +72,7 @@ def test_what_the_old_script_saw_is_a_duplicate_until_it_expires(
 def test_an_expired_item_of_the_old_script_is_taken_over_and_keeps_its_other_attributes(
     redrive: bool, store: DynamoDBStore, client: Any, seed_table: str
 ) -> None:
-    # Expired by the clock we ask with, not by the table's: its TTL would delete it under us.
+    # Expired by the instant of the claim, not by the table's clock: its TTL would delete the item.
     later = int((time.time() + 600) * 1000)
     digest = _old_script_saw(client, seed_table, EVENT, seconds=300)
     client.update_item(
@@ -99,7 +99,7 @@ def test_an_item_with_no_expiry_is_done_for_ever(
     assert store.claim([claim], now=10**15)[0].kind == "duplicate"
 
 
-def test_our_items_have_the_two_attributes_and_expire_when_they_should(
+def test_an_item_expires_only_after_its_lease_and_its_memory(
     store: DynamoDBStore, client: Any, seed_table: str
 ) -> None:
     def expiration() -> int:
@@ -115,7 +115,7 @@ def test_our_items_have_the_two_attributes_and_expire_when_they_should(
     assert expiration() == 2_000_000_002
 
 
-def test_letters_are_listed_without_the_index_while_the_table_is_small(
+def test_dead_letters_are_listed_without_the_index_while_the_table_is_small(
     store: DynamoDBStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = [

@@ -1,4 +1,4 @@
-"""Which table and whose credentials: what is wrong is told, and no secret with it."""
+"""The table and the credentials of a URI: mistakes are reported, and no secret with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = "hunter2-hunter2"
 
 @pytest.fixture(params=["on_ministack", "by_botocore"])
 def endpoint(request: pytest.FixtureRequest) -> str:
-    """One emulator will do: it is not asked much."""
+    """One emulator is enough for these few requests."""
     return str(request.getfixturevalue(request.param))
 
 
@@ -70,7 +70,7 @@ def test_a_bad_uri_is_refused_without_repeating_a_secret(uri: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["dynamodb://", "dynamodb:///", "dynamodb://?region=eu-central-1"])
-def test_a_uri_without_a_table_is_told_so_and_not_of_its_region(
+def test_a_uri_without_a_table_is_refused_for_its_table_and_not_its_region(
     uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
@@ -94,7 +94,7 @@ def test_secrets_are_in_no_message(
         assert SECRET not in str(told.value)
 
 
-def test_the_command_that_is_named_makes_the_table_that_is_meant(endpoint: str) -> None:
+def test_the_error_of_a_missing_table_names_the_command_with_the_whole_uri(endpoint: str) -> None:
     uri = f"dynamodb://nowhere?region={REGION}&endpoint={endpoint}&key=pk&expiry=ttl"
     with pytest.raises(StoreMismatch) as told:
         open_store(uri).claim(facts(1))

@@ -1,4 +1,4 @@
-"""Two releases on one table: what the next minor one adds is kept by this one, and both agree."""
+"""Two releases on one table: this release keeps the additions of the next, and both agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.dynamodb.conftest import Open
 
 @pytest.fixture
 def endpoint(on_ministack: str) -> str:
-    """One emulator will do: it is the two releases that are compared."""
+    """One emulator is enough: the tests compare two releases."""
     return on_ministack
 
 
@@ -40,7 +40,7 @@ def newer(opening: Open) -> DynamoDBStore:
 
 
 class ByTurns:
-    """Each call goes to the other one of two releases."""
+    """A store whose calls go to its releases by turns."""
 
     def __init__(self, *stores: DynamoDBStore) -> None:
         self._stores = list(stores)
@@ -89,7 +89,7 @@ class ByTurns:
             store.close()
 
 
-def test_what_the_next_release_adds_is_kept_by_this_one(
+def test_an_attribute_that_the_next_release_adds_is_kept_by_this_release(
     store: DynamoDBStore, newer: DynamoDBStore, client: Any, table: str
 ) -> None:
     claims = facts(3)
@@ -115,7 +115,7 @@ def test_one_release_fences_the_other(store: DynamoDBStore, newer: DynamoDBStore
 
 
 @pytest.mark.parametrize("hole", HOLES)
-def test_by_turns_they_answer_as_the_law_does(
+def test_two_releases_by_turns_answer_as_the_law_does(
     hole: str, store: DynamoDBStore, newer: DynamoDBStore
 ) -> None:
     play(HOLES[hole], ByTurns(store, newer))

@@ -1,4 +1,4 @@
-"""The emulated account as the tests look at it, and change it by hand."""
+"""The emulated account, as the tests read it and change it by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def queues(sqs: Any, prefix: str) -> set[str]:
 
 
 def received(sqs: Any, name: str) -> dict[str, Any]:
-    """The one event that the queue holds, once it is there."""
+    """The only event of the queue, as soon as it has arrived."""
     url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -58,8 +58,8 @@ def put(events: Any, bus: str, source: str) -> None:
 
 
 def delivered(policy: str, queue: str, rule: str) -> bool:
-    """Whether a message that EventBridge sends for this rule is let in, by an evaluator of policies
-    that is not ours."""
+    """Whether a message that EventBridge sends for this rule is accepted, by an independent
+    evaluator of policies."""
     context = EvalContext(
         principal_arn="*",
         principal_type="Service",

@@ -1,5 +1,5 @@
-"""Which rights a piece of code asks AWS for: every request that boto3 and our own clients send
-meanwhile, as the action and the resource that IAM would look at."""
+"""The rights that a piece of code needs in AWS: every request that boto3 and our own clients send
+meanwhile, as the action and the resource that IAM would check."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PARTIQL = {
     "DELETE": "PartiQLDelete",
     "SELECT": "PartiQLSelect",
 }
-"""A statement needs the right of its verb, on its table; that it came in a batch needs none."""
+"""A statement needs the right of its verb, on its table; the batch around it needs none."""
 
 
 class Asked(NamedTuple):
-    """One right, and for what."""
+    """One right, and its resource."""
 
     action: str
     resource: str
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 @contextmanager
 def asking(*others: Any) -> Iterator[set[Asked]]:
-    """The requests of all threads until the block is left, without those of these clients."""
+    """The requests of all threads until the block is left, except the requests of these clients."""
     found: set[Asked] = set()
     call = BaseClient._make_api_call
 
@@ -116,7 +116,7 @@ def _events(operation: str, params: Mapping[str, Any]) -> Iterator[Asked]:
 
 
 def allows(policy: Mapping[str, Any], asked: Asked) -> bool:
-    """Whether this policy gives this right, by an evaluator that is not ours."""
+    """Whether this policy gives this right, by an independent evaluator."""
     context = EvalContext(
         principal_arn="arn:aws:iam::000000000000:role/r",
         principal_type="AssumedRole",
@@ -130,7 +130,7 @@ def allows(policy: Mapping[str, Any], asked: Asked) -> bool:
 
 
 def given(policy: Mapping[str, Any], *without: str) -> set[str]:
-    """All actions that this policy allows, but those of the statements named."""
+    """All actions that this policy allows, except the actions of the statements named."""
     return {
         action
         for said in policy["Statement"]

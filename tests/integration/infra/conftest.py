@@ -1,4 +1,4 @@
-"""An emulated account, clients to look into it, and `deploy` with names of each test's own."""
+"""An emulated account, its clients, and a deployment with names of each test's own."""
 
 from __future__ import annotations
 

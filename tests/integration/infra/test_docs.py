@@ -1,4 +1,4 @@
-"""The example at the top of docs/infrastructure.md, run as it stands on an emulator."""
+"""The example at the top of docs/infrastructure.md, run as shown on an emulator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block(language: str) -> str:
     return str(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
-def test_the_example_runs_as_it_stands(
+def test_the_example_runs_as_shown(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -38,7 +38,7 @@ def test_the_example_runs_as_it_stands(
             main(shlex.split(line))
         assert not stop.value.code, line
     assert last == "run"
-    # One line an event, so that it is known when the last of the copies was looked at.
+    # One line an event, so that the log shows when the last copy was received.
     log = Path("worker.log")
     with (
         log.open("w") as told,
@@ -55,7 +55,7 @@ def test_the_example_runs_as_it_stands(
 
 
 def _until_all_were_received(worker: subprocess.Popen[bytes], log: Path) -> None:
-    """Copies that meet the first run are busy, and come again a lease later: not waited for."""
+    """Busy copies come again a lease later, and the test does not wait for that."""
     end = time.monotonic() + PATIENCE
     while log.read_text().count('"key":') < 3:
         assert worker.poll() is None, log.read_text()

@@ -20,7 +20,7 @@ from tests.integration.infra.account import Client
 from tests.servers.aws import CREDENTIALS, REGION
 
 SOURCE = "org.example"
-"""Not that of the other tests here, whose events are none of the function's."""
+"""Another source than in the other tests here, whose events must not reach the function."""
 
 VOICE = Path(__file__).parents[2] / "shapes" / "genesys_acd_end_voice.json"
 
@@ -45,7 +45,7 @@ handler = lambda_handler(consumer)
 """
 
 
-def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mistake(
+def test_the_function_of_the_stack_runs_each_event_once_and_is_not_deleted_by_mistake(
     endpoint: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -54,14 +54,14 @@ def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mi
     infra = Infra(source=SOURCE, region=REGION, endpoint=endpoint, code=_packed(client("s3")))
     topology = topology_of(infra, name="calls")
     deploy(infra, topology)
-    _tell(client("lambda"), ENDPOINT=endpoint, SINK=sink, **CREDENTIALS)
+    _set_variables(client("lambda"), ENDPOINT=endpoint, SINK=sink, **CREDENTIALS)
 
     event = json.loads(VOICE.read_text()) | {"source": f"{SOURCE}.genesys"}
     Path("event.json").write_text(json.dumps(event))
     queue = sqs.get_queue_url(QueueName="calls")["QueueUrl"]
     for copies in ("1", "3"):
         _sent("event.json", "--copies", copies, "--region", REGION, "--endpoint", endpoint)
-        # A copy that meets the first run is not taken, and comes again after the visibility.
+        # A copy beside the first run is busy, and comes again after the visibility timeout.
         until(lambda: _count(sqs, queue) == 0 and _count(sqs, sink) > 0)
     assert _count(sqs, sink) == 1, "four copies, one effect"
     assert _count(sqs, sqs.get_queue_url(QueueName="calls-dead")["QueueUrl"]) == 0
@@ -71,10 +71,10 @@ def test_the_function_of_the_stack_runs_each_event_once_and_is_not_dropped_by_mi
     assert deploy(infra, topology).steps == []
 
 
-def test_what_infra_sam_prints_is_deployed_as_it_is(
+def test_the_template_that_infra_sam_prints_can_be_deployed(
     endpoint: str, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`sam build` and `sam deploy` put the code into a bucket; the defaults say the rest."""
+    """`sam build` and `sam deploy` put the code into a bucket; the parameters have defaults."""
     words = "infra sam --name printed --store dynamodb://seen --parameter CreateDashboard=yes"
     with pytest.raises(SystemExit) as stop:
         main([*words.split(), "--source", SOURCE])
@@ -113,7 +113,7 @@ def _sent(*args: str) -> None:
 
 
 def _packed(s3: Any) -> str:
-    """The function's zip file in a bucket; answers where."""
+    """The function's zip file in a bucket; returns its address."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         file.writestr("function.py", CODE)
@@ -123,8 +123,8 @@ def _packed(s3: Any) -> str:
     return CODE_PLACE
 
 
-def _tell(functions: Any, **told: str) -> None:
-    """Variables for the emulator, beside those of the template."""
+def _set_variables(functions: Any, **told: str) -> None:
+    """Variables for the emulator, beside the variables of the template."""
     held = functions.get_function_configuration(FunctionName="calls")["Environment"]["Variables"]
     functions.update_function_configuration(
         FunctionName="calls", Environment={"Variables": {**held, **told}}

@@ -1,4 +1,4 @@
-"""The printed policies against what the code really asks for: all of it, and nothing else."""
+"""The printed policies against the requests of the code: all rights that it needs, and no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.servers.aws import REGION
 
 @pytest.fixture
 def said(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """A file with all that asks AWS for something, and the resources it names made."""
+    """A configuration with every part that sends requests to AWS."""
     monkeypatch.chdir(tmp_path)
     name, where = f"c-{secrets.token_hex(4)}", f"region={REGION}&endpoint={endpoint}"
     Path("eventonce.toml").write_text(
@@ -101,7 +101,7 @@ def policy(role: iam.Role, topology: Topology) -> dict[str, Any]:
 
 
 def held_to(said: dict[str, Any], asked: set[Asked], *without: str) -> None:
-    """The policy gives what was asked for, on those resources, and no other right."""
+    """The policy gives the rights of these requests, on their resources, and no other right."""
     assert {one for one in asked if not allows(said, one)} == set(), "asked for and not given"
     assert given(said, *without) - {one.action for one in asked} == set(), "given, never asked for"
 
@@ -116,9 +116,9 @@ def event(type: str, id: str, do: str = "", **detail: Any) -> dict[str, Any]:
     }
 
 
-def the_whole_day() -> list[dict[str, Any]]:
-    """New facts and copies, another content, versions, failures, a rejection, a long run; what is
-    no event at all is added by who sends them."""
+def events_of_every_kind() -> list[dict[str, Any]]:
+    """New facts and copies, another content, versions, failures, a rejection, a long run. The
+    tests add a body that is no event."""
     return [
         *(event("fact", f"f-{number}") for number in range(4)),
         event("fact", "f-0"),
@@ -133,7 +133,7 @@ def the_whole_day() -> list[dict[str, Any]]:
     ]
 
 
-def doing(consumer: Consumer, long: float) -> None:
+def add_handlers(consumer: Consumer, long: float) -> None:
     tried: set[str] = set()
 
     @consumer.on("fact")
@@ -152,31 +152,33 @@ def doing(consumer: Consumer, long: float) -> None:
 
 
 def twice_given_up(consumer: Consumer) -> None:
-    """A letter of several items that is kept a second time, and otherwise: the parts nobody names
-    are dropped. With a queue for letters it is for those that fit no message."""
+    """A dead letter of several items that is kept a second time, with other content: the unused
+    parts are dropped. The store keeps the dead letters that are too large for the queue."""
     large = Letter(secrets.token_hex(8), "c", "dead", "r", "", b"", secrets.token_bytes(700_000), 1)
     consumer.admin.put_letters([large])
     consumer.admin.put_letters([replace(large, event=secrets.token_bytes(700_000))])
 
 
 def put_old_letter(said: Config) -> None:
-    """One that is kept no longer, and that the next look drops."""
+    """A dead letter that is too old to be kept, and that the next read drops."""
     with said.consumer() as consumer:
         old = Letter(secrets.token_hex(8), said.name, "dead", "r", "", b"", b"{}", 1)
         consumer.admin.put_letters([old])
 
 
-def test_the_worker_may_do_what_it_does(said: Config, made: Topology, client: Client) -> None:
-    """With renewals of lease and visibility, failures, a conflict, letters, and both sinks."""
+def test_the_worker_policy_gives_exactly_the_rights_that_the_worker_needs(
+    said: Config, made: Topology, client: Client
+) -> None:
+    """A run with renewals of lease and visibility, failures, conflicts, dead letters, two sinks."""
     put_old_letter(said)
     sqs = client("sqs")
     url = sqs.get_queue_url(QueueName=made.queue)["QueueUrl"]
-    bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
+    bodies = [json.dumps(one) for one in events_of_every_kind()] + ["no event"]
     for body in bodies:
         sqs.send_message(QueueUrl=url, MessageBody=body)
     with asking(sqs) as asked:
         with said.consumer() as consumer:
-            doing(consumer, long=2.5)
+            add_handlers(consumer, long=2.5)
             source = SQSSource(Queue.from_uri(said.worker.queue), visibility=2.0, wait=1)
             worker = Worker(consumer, source, WorkerSettings(concurrency=8, receivers=1, drain=10))
             ended: list[Any] = []
@@ -206,15 +208,17 @@ class Context:
         return 60_000
 
 
-def test_the_function_may_do_what_it_does(said: Config, made: Topology) -> None:
-    bodies = [json.dumps(one) for one in the_whole_day()] + ["no event"]
+def test_the_lambda_policy_gives_exactly_the_rights_that_the_function_needs(
+    said: Config, made: Topology
+) -> None:
+    bodies = [json.dumps(one) for one in events_of_every_kind()] + ["no event"]
     records = [
         {"messageId": str(number), "eventSource": "aws:sqs", "body": body, "attributes": {}}
         for number, body in enumerate(bodies)
     ]
     put_old_letter(said)
     with asking() as asked, said.consumer() as consumer:
-        doing(consumer, long=1.0)
+        add_handlers(consumer, long=1.0)
         handler = lambda_handler(consumer)
         answer = handler({"Records": records}, Context())
         assert len(answer["batchItemFailures"]) == 2, "the failed one, and the later one"
@@ -222,23 +226,23 @@ def test_the_function_may_do_what_it_does(said: Config, made: Topology) -> None:
         twice_given_up(consumer)
     printed = policy("lambda", made)
     held_to(printed, asked, "Poll", "Logs")
-    # These Lambda asks for itself, in the function's name: its own documentation lists them.
+    # Lambda itself sends these requests, in the function's name: its documentation lists them.
     others = {it["Sid"]: it["Action"] for it in printed["Statement"]}
     poll = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"]
     assert (others["Poll"], others["Logs"]) == (
-        # The first is the function's own, for `Retry(after=…)`.
+        # The first request is the function's own, for `Retry(after=…)`.
         ["sqs:ChangeMessageVisibility", *poll],
         ["logs:CreateLogStream", "logs:PutLogEvents"],
     )
 
 
-def ran(*args: str) -> None:
+def run_command(*args: str) -> None:
     with pytest.raises(SystemExit) as stop:
         main(list(args))
     assert not stop.value.code, args
 
 
-def test_who_operates_may_do_what_the_commands_do(
+def test_the_operate_policy_gives_exactly_the_rights_that_the_commands_need(
     said: Config, made: Topology, client: Client, endpoint: str
 ) -> None:
     sqs = client("sqs")
@@ -257,18 +261,18 @@ def test_who_operates_may_do_what_the_commands_do(
     with asking(sqs) as asked:
         where = f"sqs://{made.dead}?region={REGION}&endpoint={endpoint}"
         for place in ("store", where):
-            ran("letters", "list", "--from", place)
-        ran("letters", "redrive", "--from", "store")
-        ran("letters", "redrive", "--from", where)
-        ran("letters", "drop", "--from", "store", "--yes")
-        ran("stats")
-        ran("sweep")
-        ran("show", "event.json")
-        ran("forget", "event.json", "--yes")
-        ran("store", "check")
+            run_command("letters", "list", "--from", place)
+        run_command("letters", "redrive", "--from", "store")
+        run_command("letters", "redrive", "--from", where)
+        run_command("letters", "drop", "--from", "store", "--yes")
+        run_command("stats")
+        run_command("sweep")
+        run_command("show", "event.json")
+        run_command("forget", "event.json", "--yes")
+        run_command("store", "check")
         with said.consumer() as consumer:
-            doing(consumer, long=0)
-            # What failed once more is a letter again, and is kept where letters are kept.
+            add_handlers(consumer, long=0)
+            # An event that is given up once more is a dead letter again, and is kept as such.
             consumer.process([event("fact", "again", "reject")])
             consumer.redrive(consumer.letters())
             twice_given_up(consumer)
@@ -277,16 +281,18 @@ def test_who_operates_may_do_what_the_commands_do(
     held_to(policy("operate", made), asked)
 
 
-def test_who_sends_may_do_what_sending_does(made: Topology, endpoint: str) -> None:
+def test_the_send_policy_gives_exactly_the_rights_that_sending_needs(
+    made: Topology, endpoint: str
+) -> None:
     Path("event.json").write_text(json.dumps(event("fact", "sent")))
     reached = ("--region", REGION, "--endpoint", endpoint)
     with asking() as asked:
-        ran("send", "event.json", "--bus", made.bus, *reached)
-        ran("send", "event.json", "--queue", f"sqs://{made.queue}", *reached)
+        run_command("send", "event.json", "--bus", made.bus, *reached)
+        run_command("send", "event.json", "--queue", f"sqs://{made.queue}", *reached)
     held_to(policy("send", made), asked)
 
 
-def test_who_captures_may_do_what_capturing_does(
+def test_the_capture_policy_gives_exactly_the_rights_that_capturing_needs(
     said: Config, topology: Topology, endpoint: str, client: Client
 ) -> None:
     deploy(said.infra, topology, capture=True)
@@ -295,17 +301,19 @@ def test_who_captures_may_do_what_capturing_does(
     client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(event("fact", "sent")))
     reached = ("--region", REGION, "--endpoint", endpoint)
     with asking() as asked:
-        ran("capture", "--queue", f"sqs://{topology.capture_queue}", *reached)
-        ran("capture", "--log-group", topology.capture_log_group, "-o", "logs.jsonl", *reached)
+        run_command("capture", "--queue", f"sqs://{topology.capture_queue}", *reached)
+        run_command(
+            "capture", "--log-group", topology.capture_log_group, "-o", "logs.jsonl", *reached
+        )
     held_to(policy("capture", topology), asked)
 
 
-def test_who_applies_may_do_what_applying_does(
+def test_the_apply_policy_gives_exactly_the_rights_that_applying_needs(
     said: Config, topology: Topology, client: Client
 ) -> None:
-    """On nothing, on a stack that is there, and where the deployment fails. What CloudFormation
-    does in the name of whoever applies is not seen here: AWS' own list of it stands in the unit
-    tests."""
+    """Without a stack, on a stack that exists, and with a deployment that fails. The requests that
+    CloudFormation sends in the caller's name are not seen here: the unit tests have AWS' own list
+    of these."""
     new = replace(topology, bus=f"{topology.name}-bus")
     with asking() as asked:
         deploy(said.infra, new, dry_run=True)

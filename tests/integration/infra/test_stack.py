@@ -1,7 +1,7 @@
-"""`eventonce infra apply` against a CloudFormation that answers: deployed, updated, taken back.
+"""`eventonce infra apply` against an emulated CloudFormation: deployed, updated, rolled back.
 
 The emulator's change sets list resources whose condition does not hold, such as a worker's
-function; it makes none of them. AWS lists only what it changes.
+function; it makes none of them. AWS lists only the resources that it changes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_an_event_goes_from_the_bus_by_the_rule_into_the_queue(
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_the_second_time_there_is_nothing_to_do(
+def test_a_second_deployment_has_no_steps(
     deployed: Deploy, name: str, endpoint: str, fifo: bool
 ) -> None:
     said = {"bus": f"bus-{name}", "fifo": fifo, "store": f"dynamodb://{name}"}
@@ -65,7 +65,7 @@ def test_the_second_time_there_is_nothing_to_do(
     assert second.resources == first.resources
     assert first.resources["QueueArn"] == HERE.queue(f"{name}.fifo" if fifo else name)
     store = DynamoDBStore.from_uri(f"dynamodb://{name}?region={REGION}&endpoint={endpoint}")
-    # The emulator's CloudFormation passes over a table's expiry, and over nothing else.
+    # The emulator's CloudFormation ignores a table's expiry, and nothing else.
     assert ["expire" in str(found) for found in store.check() if not found.fine] == [True]
     store.close()
 
@@ -86,7 +86,7 @@ def test_a_dry_run_shows_the_change_set_and_leaves_nothing(
     assert not client("cloudformation").list_change_sets(StackName=name)["Summaries"][1:]
 
 
-def test_an_update_of_one_parameter_changes_only_that(
+def test_an_update_of_one_parameter_changes_no_other_attribute(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     def seen() -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_an_update_of_one_parameter_changes_only_that(
             assert after[resource][key] == held[key], (resource, key)
 
 
-def test_a_worker_has_a_dashboard_of_its_queues_if_it_asks_for_one(
+def test_a_dashboard_of_a_workers_queues_is_created_only_on_request(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     cloudwatch = client("cloudwatch")
@@ -128,7 +128,7 @@ def test_a_worker_has_a_dashboard_of_its_queues_if_it_asks_for_one(
     assert ["AWS/Events", "Invocations", *on_bus] in shown
 
 
-def test_an_update_that_fails_is_taken_back_and_says_which_resource_and_why(
+def test_a_failed_update_is_rolled_back_and_its_error_names_the_resource_and_the_reason(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     deployed()
@@ -155,7 +155,7 @@ def test_a_first_deployment_that_fails_leaves_nothing_behind(
     assert deployed().steps
 
 
-def test_what_exists_already_is_refused_with_what_to_do(
+def test_an_existing_resource_is_refused_with_its_remedies(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     """AWS refuses queues and tables that exist as well; the emulator takes them over."""
@@ -166,10 +166,10 @@ def test_what_exists_already_is_refused_with_what_to_do(
         assert word in str(refused.value)
 
 
-def test_a_change_set_that_is_refused_says_why_and_leaves_nothing(
+def test_a_refused_change_set_is_reported_with_its_reason_and_leaves_no_stack(
     deployed: Deploy, name: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As AWS does where it finds a resource that exists; the emulator refuses no such set."""
+    """AWS refuses a change set with a resource that exists; the emulator refuses no such set."""
 
     def refused(*_: Any, **__: Any) -> None:
         reason = "failed: [AWS::EarlyValidation::ResourceExistenceCheck]"
@@ -182,7 +182,7 @@ def test_a_change_set_that_is_refused_says_why_and_leaves_nothing(
     assert stack(client, name) == ""
 
 
-def test_a_table_that_exists_may_be_named_instead(
+def test_an_existing_table_may_be_named_instead_of_a_new_table(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     given = {"TableName": "", "TableArn": HERE.table("kept")}
@@ -193,7 +193,7 @@ def test_a_table_that_exists_may_be_named_instead(
     assert f"{HERE.table('kept')}/index/letters" in json.dumps(document)
 
 
-def test_a_stack_that_is_not_ours_is_left_alone(
+def test_a_stack_of_another_program_is_left_unchanged(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     theirs = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
@@ -209,7 +209,7 @@ def test_a_name_that_no_stack_can_have_is_refused(deployed: Deploy) -> None:
         deployed(name="crm_sync")
 
 
-def test_a_bus_of_others_stays_theirs_and_a_created_one_stays_in_the_stack(
+def test_a_foreign_bus_stays_outside_the_stack_and_a_created_bus_is_kept(
     deployed: Deploy, name: str, client: Client
 ) -> None:
     cloudformation, events = client("cloudformation"), client("events")
@@ -242,11 +242,11 @@ def test_queues_and_table_outlive_the_stack(deployed: Deploy, name: str, client:
 
 
 @pytest.mark.parametrize("bus", ["default", "own", PARTNER])
-def test_the_queues_let_in_the_rules_that_are_named_and_nobody_else(
+def test_the_queues_accept_messages_of_the_named_rules_and_of_no_other(
     deployed: Deploy, name: str, client: Client, bus: str
 ) -> None:
     """The emulator's EventBridge asks no policy. A policy that names the ARN of the bus, as
-    tutorials have it, would refuse all."""
+    tutorials have it, would refuse every message."""
     bus = bus if bus == "default" else f"{bus}-{name}"
     other = HERE.rule("elsewhere", name)
     deployed(bus=bus, parameters={"OtherRuleArns": other})
@@ -263,7 +263,7 @@ def test_the_queues_let_in_the_rules_that_are_named_and_nobody_else(
             assert not delivered(policy.replace(rule, shown), arn, rule)
 
 
-def test_who_deploys_while_somebody_else_does_is_told_to_run_it_again(
+def test_a_deployment_overtaken_by_another_asks_to_run_the_command_again(
     deployed: Deploy, name: str
 ) -> None:
     deployed()
@@ -295,7 +295,7 @@ def test_who_deploys_while_somebody_else_does_is_told_to_run_it_again(
         ("AlreadyExistsException", "m", SourceUnavailable, "run the command"),
     ],
 )
-def test_what_aws_refuses_is_said_with_what_to_do(
+def test_an_error_of_cloudformation_is_reported_with_its_remedy(
     deployed: Deploy, name: str, code: str, message: str, error: type[Exception], word: str
 ) -> None:
     def refusing(operation: str, _: Any) -> None:
@@ -306,7 +306,7 @@ def test_what_aws_refuses_is_said_with_what_to_do(
         deployed()
 
 
-def test_a_deployment_that_is_lost_sight_of_is_not_said_to_have_failed(
+def test_a_deployment_with_an_unknown_end_is_not_reported_as_failed(
     deployed: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(client: Any, waiter: str, **asked: str) -> None:
@@ -319,7 +319,7 @@ def test_a_deployment_that_is_lost_sight_of_is_not_said_to_have_failed(
         deployed()
 
 
-def test_a_region_that_nobody_names_is_asked_for(
+def test_a_missing_region_is_reported_with_its_option(
     deployed: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
@@ -328,7 +328,7 @@ def test_a_region_that_nobody_names_is_asked_for(
         deployed(region="")
 
 
-def test_a_service_that_is_away_is_said_to_be(
+def test_an_unreachable_cloudformation_is_reported(
     deployed: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.infra.stack.REQUEST_ATTEMPTS", 1)
@@ -336,7 +336,7 @@ def test_a_service_that_is_away_is_said_to_be(
         deployed(endpoint="http://127.0.0.1:1")
 
 
-def test_the_command_says_what_it_did_and_what_is_next(
+def test_the_command_prints_its_steps_and_the_next_commands(
     endpoint: str,
     name: str,
     tmp_path: Path,
@@ -363,7 +363,7 @@ def test_the_command_says_what_it_did_and_what_is_next(
     out, err = ran()
     assert "\nadd LetterQueue (AWS::SQS::Queue)\n" in out
     assert f"{HERE.queue(name)}-letters" in out
-    # EventBridge takes events of a partner's source from nobody else.
+    # EventBridge takes events of a partner's source only from the partner.
     assert f"the rule {name} on the bus bus-{name} matches no event of aws.par" in err
     assert f"eventonce send FILE --queue sqs://{name} " in err
     assert f"the table {name} is in another region" in err

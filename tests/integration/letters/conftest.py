@@ -29,7 +29,7 @@ def make(endpoint: str, request: pytest.FixtureRequest) -> Make:
 @pytest.fixture
 def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.syspath_prepend(str(tmp_path))
-    # The emulator is one server, and says at once whether there is more.
+    # The emulator is one server, and answers at once whether a message is left.
     monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)
     Path("eventonce.toml").write_text(TOML + '[[sink]]\nto = "file:effects.jsonl"\n')
     return partial(run, "letters")
@@ -37,5 +37,5 @@ def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def existing_store(run: Run) -> None:
-    """A store that was worked with: the command line makes none of its own."""
+    """A store that exists already, because the command line creates none."""
     consumer_of("", store="sqlite:///store.db").close()

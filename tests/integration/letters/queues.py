@@ -1,4 +1,4 @@
-"""Queues of letters as the tests of this folder make, fill and look at them."""
+"""Queues of dead letters, as the tests of this folder make, fill and read them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Made(NamedTuple):
         self.client.create_queue(QueueName=self.name, Attributes=attributes)
 
     def visible(self) -> list[dict[str, Any]]:
-        """The messages that anybody could receive now; they are given back at once."""
+        """The messages that a receiver could get now; they are made visible again at once."""
         queue, found = Queue.from_uri(self.uri), {}
         while some := queue.receive(wait=0, visibility=600):
             found.update({message["MessageId"]: message for message in some})
@@ -49,8 +49,8 @@ class Made(NamedTuple):
         queue.close()
         return list(found.values())
 
-    def said(self, name: str) -> list[str]:
-        """An attribute of all messages."""
+    def values_of(self, name: str) -> list[str]:
+        """The values of an attribute in all messages."""
         return sorted(
             message["MessageAttributes"][name]["StringValue"] for message in self.visible()
         )
@@ -67,8 +67,8 @@ def consumer_of(letters: str, handler: Any = never, store: str = "memory:") -> C
     return Consumer(store, name="crm", rules=[CALL, NAMELESS], handler=handler, letters=letters)
 
 
-def filled(queue: Made, count: int = 12) -> None:
-    """Let so many calls be given up, each as a letter in this queue."""
+def fill(queue: Made, count: int = 12) -> None:
+    """Give up this number of calls, each as a dead letter in this queue."""
     with consumer_of(queue.uri) as consumer:
         consumer.process([call(number) for number in range(count)])
 

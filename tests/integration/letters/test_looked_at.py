@@ -1,4 +1,4 @@
-"""A queue of letters as the command line looks at it: nothing is lost, and nothing hidden."""
+"""A queue of dead letters that the command line reads: no message is lost or hidden."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from eventonce.aws.dlq import DeadLetters
 from eventonce.aws.sqs import Entry, Queue
 from tests.helpers import Run, call
-from tests.integration.letters.queues import Make, consumer_of, effects, filled
+from tests.integration.letters.queues import Make, consumer_of, effects, fill
 
 
-def test_looking_at_a_queue_hides_nothing_from_others(make: Make, run: Run) -> None:
+def test_reading_a_queue_hides_no_message_from_other_receivers(make: Make, run: Run) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue)
+    fill(queue)
     listed = run("list", "--from", queue.uri, "--json").documents
     assert len(listed) == 12
     assert len(queue.visible()) == 12
@@ -30,9 +30,9 @@ def test_looking_at_a_queue_hides_nothing_from_others(make: Make, run: Run) -> N
     assert len(queue.visible()) == 12
 
 
-def test_a_reader_that_is_interrupted_gives_back_what_it_held(make: Make) -> None:
+def test_an_interrupted_reader_makes_its_messages_visible_again(make: Make) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue)
+    fill(queue)
 
     def interrupted() -> None:
         with DeadLetters(Queue.from_uri(queue.uri), "crm") as letters:
@@ -44,11 +44,11 @@ def test_a_reader_that_is_interrupted_gives_back_what_it_held(make: Make) -> Non
     assert len(queue.visible()) == 12
 
 
-def test_a_reader_that_is_killed_hides_messages_for_half_a_minute_at_most(
+def test_a_reader_hides_messages_for_half_a_minute_at_most(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue, 1)
+    fill(queue, 1)
     letters = DeadLetters(Queue.from_uri(queue.uri), "crm")
     asked: list[dict[str, Any]] = []
     receive = Queue.receive
@@ -63,17 +63,17 @@ def test_a_reader_that_is_killed_hides_messages_for_half_a_minute_at_most(
     letters._queue.close()
 
 
-def test_a_queue_whose_messages_come_back_while_it_is_read_is_read_to_its_end(make: Make) -> None:
-    """As the first ones of a long queue do: here they do so at once."""
+def test_a_queue_is_read_to_its_end_though_its_messages_come_back_meanwhile(make: Make) -> None:
+    """The first messages of a long queue come back before its end; here they come back at once."""
     queue = make()
-    filled(queue, 45)
+    fill(queue, 45)
     with DeadLetters(Queue.from_uri(queue.uri), "crm", visibility=0) as letters:
         found = [held.letter.id for some in letters.read() for held in some]
     assert (len(found), len(set(found))) == (45, 45)
     assert len(queue.visible()) == 45
 
 
-def test_messages_that_anybody_may_have_written_spoil_no_list(make: Make, run: Run) -> None:
+def test_odd_messages_of_another_sender_spoil_no_command(make: Make, run: Run) -> None:
     queue = make()
     ours = {"letter": "x", "status": "dead", "at": "9" * 5000, "encoding": "base64"}
     odd = [
@@ -89,9 +89,9 @@ def test_messages_that_anybody_may_have_written_spoil_no_list(make: Make, run: R
     assert len(run("list", "--from", queue.uri, "--json").documents) == 4
 
 
-def test_a_dry_run_hides_nothing_either(make: Make, run: Run) -> None:
+def test_a_dry_run_hides_no_message(make: Make, run: Run) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue, 3)
+    fill(queue, 3)
     consumer_of("", store="sqlite:///store.db").close()
     foretold = run("redrive", "--dry-run", "--from", queue.uri, "--json").documents[0]
     assert foretold["would_run"] == 3
@@ -99,26 +99,26 @@ def test_a_dry_run_hides_nothing_either(make: Make, run: Run) -> None:
     assert effects() == []
 
 
-def test_a_queue_s_letters_are_dropped_only_if_that_is_confirmed(
+def test_the_dead_letters_of_a_queue_are_dropped_only_after_a_confirmation(
     make: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue, 2)
+    fill(queue, 2)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     refused = run("drop", "--from", queue.uri)
     assert "Drop 2 dead letters for good?" in refused.err
     assert (refused.code, len(queue.visible())) == (1, 2)
 
 
-def test_letters_are_dropped_from_a_queue(make: Make, run: Run) -> None:
+def test_dead_letters_are_dropped_from_a_queue(make: Make, run: Run) -> None:
     queue = make()
-    filled(queue, 3)
+    fill(queue, 3)
     dropped = run("drop", "--from", queue.uri, "--reason", "id-1", "--yes", "--json")
     assert json.loads(dropped.out) == {"dropped": 1}
-    assert [line[-4:] for line in queue.said("reason")] == ["id-0", "id-2"]
+    assert [line[-4:] for line in queue.values_of("reason")] == ["id-0", "id-2"]
 
 
-def test_a_queue_that_is_not_there_is_said(make: Make, run: Run) -> None:
+def test_a_missing_queue_is_reported(make: Make, run: Run) -> None:
     refused = run("list", "--from", make(create=False).uri)
     assert refused.code == 2
     assert "no such queue" in refused.err
@@ -127,7 +127,9 @@ def test_a_queue_that_is_not_there_is_said(make: Make, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_a_conversation_is_erased_from_a_queue_and_the_others_stay(make: Make, run: Run) -> None:
+def test_a_conversation_is_erased_from_a_queue_and_other_conversations_stay(
+    make: Make, run: Run
+) -> None:
     queue = make(VisibilityTimeout="3600")
     with consumer_of(queue.uri) as consumer:
         consumer.process([call(number, contactId=f"c-{number % 3}") for number in range(12)])

@@ -1,7 +1,7 @@
-"""Dead-letter queues of all kinds run again: what is settled is deleted, and nothing else.
+"""Redrives of dead-letter queues of all kinds: settled events are deleted, and no others.
 
-EventBridge's and Lambda's own dead letters are sent by the tests themselves, in the form they have:
-the emulator has none. Those of SQS are moved by the emulator's redrive policy.
+EventBridge's and Lambda's own dead letters are sent by the tests themselves, in their own form:
+the emulator has none. The dead letters of SQS are moved by the emulator's redrive policy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from eventonce.aws.sqs import Entry, Queue
 from tests.helpers import Run, call, statuses
-from tests.integration.letters.queues import TOML, Made, Make, consumer_of, effects, filled
+from tests.integration.letters.queues import TOML, Made, Make, consumer_of, effects, fill
 
 BRIDGE = {
     "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",
@@ -27,9 +27,7 @@ BRIDGE = {
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_a_redrive_runs_a_queue_s_letters_and_deletes_only_what_is_settled(
-    make: Make, run: Run
-) -> None:
+def test_a_redrive_of_a_queue_deletes_only_the_settled_dead_letters(make: Make, run: Run) -> None:
     queue = make()
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         consumer.process([call(1), call(2), {"id": "x", "detail-type": "other", "detail": {}}])
@@ -40,13 +38,15 @@ def test_a_redrive_runs_a_queue_s_letters_and_deletes_only_what_is_settled(
     assert json.loads(redriven.err) == {"done": 2, "ignored": 1}
     assert redriven.code == 1
     assert sorted(effects()) == [1, 2]
-    assert [line[-1] for line in queue.said("reason")] == ["x"]
+    assert [line[-1] for line in queue.values_of("reason")] == ["x"]
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         assert statuses(consumer.process([call(1), call(2)])) == ["duplicate", "duplicate"]
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_took_effect_meanwhile_is_deleted_and_not_run(make: Make, run: Run) -> None:
+def test_a_dead_letter_whose_event_is_done_meanwhile_is_deleted_and_not_run(
+    make: Make, run: Run
+) -> None:
     queue = make()
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         consumer.process([call(1), call(2)])
@@ -72,14 +72,14 @@ def assert_both_given_up_again(queue: Made, run: Run) -> None:
     redriven = run("redrive", "--handler", "stern:refuse", "--json")
     assert json.loads(redriven.err) == {"dead": 2}
     assert sorted(sys.modules.pop("stern").runs) == ["id-1", "id-2"]
-    assert queue.said("reason") == ["rejected by the handler: still not"] * 2
+    assert queue.values_of("reason") == ["rejected by the handler: still not"] * 2
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
+def test_a_dead_letter_given_up_again_is_replaced_and_has_the_newest_reason(
     make: Make, run: Run
 ) -> None:
-    """In the very queue that is being read: each letter is run once, and is there once."""
+    """In the queue that is being read: each dead letter runs once, and is in the queue once."""
     queue = make()
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         consumer.process([call(1), call(2)])
@@ -89,19 +89,19 @@ def test_a_letter_given_up_again_is_replaced_by_one_with_the_newest_reason(
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_another_left_in_the_queue_for_our_letters_is_run_once_too(
+def test_a_message_of_another_sender_in_the_queue_of_our_dead_letters_runs_once(
     make: Make, run: Run
 ) -> None:
-    """One queue may be a redrive policy's and take letters: those of this run are not its own."""
+    """One queue may serve a redrive policy and dead letters: a redrive skips its own letters."""
     queue = make()
     Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE), Entry(call(2).decode())])
     assert_both_given_up_again(queue, run)
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_failed_again_stays_in_the_queue(make: Make, run: Run) -> None:
+def test_an_event_that_fails_again_stays_in_the_queue(make: Make, run: Run) -> None:
     queue = make()
-    filled(queue, 2)
+    fill(queue, 2)
     Path("weak.py").write_text("def fail(job):\n    raise ValueError('no answer')\n")
     redriven = run("redrive", "--from", queue.uri, "--handler", "weak:fail", "--json")
     assert json.loads(redriven.err) == {"failed": 2}
@@ -125,7 +125,7 @@ def test_eventbridge_s_dead_letters_are_read_chosen_and_run(make: Make, run: Run
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_lambda_gave_up_is_read_and_run_as_the_events_it_was(make: Make, run: Run) -> None:
+def test_an_event_that_lambda_gave_up_is_read_and_run(make: Make, run: Run) -> None:
     queue = make()
     said = {"RequestID": "r-1", "ErrorCode": "200", "ErrorMessage": "exited"}
     record = {
@@ -148,7 +148,7 @@ def test_what_lambda_gave_up_is_read_and_run_as_the_events_it_was(make: Make, ru
     assert [json.loads(one["Body"]) for one in queue.visible()] == [several]
 
 
-def test_a_consumer_of_one_s_own_runs_a_queue_s_events_under_its_name(make: Make, run: Run) -> None:
+def test_a_consumer_of_the_user_runs_the_events_of_a_queue(make: Make, run: Run) -> None:
     queue = make()
     Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE)])
     Path("billing.py").write_text(
@@ -165,7 +165,7 @@ def test_a_consumer_of_one_s_own_runs_a_queue_s_events_under_its_name(make: Make
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_is_given_up_again_from_another_s_queue_becomes_a_letter_of_ours(
+def test_an_event_given_up_again_from_a_foreign_queue_becomes_our_dead_letter(
     make: Make, run: Run
 ) -> None:
     queue = make()
@@ -180,7 +180,9 @@ def test_what_is_given_up_again_from_another_s_queue_becomes_a_letter_of_ours(
 
 
 @pytest.mark.usefixtures("existing_store")
-def test_what_sqs_gave_up_is_read_and_run_under_the_id_it_had(make: Make, run: Run) -> None:
+def test_a_message_that_sqs_gave_up_is_read_and_run_under_its_original_id(
+    make: Make, run: Run
+) -> None:
     dead = make("-dead")
     arn = dead.client.get_queue_attributes(
         QueueUrl=Queue.from_uri(dead.uri).url, AttributeNames=["QueueArn"]
@@ -196,7 +198,7 @@ def test_what_sqs_gave_up_is_read_and_run_under_the_id_it_had(make: Make, run: R
     listed = run("list", "--from", dead.uri, "--json").documents
     assert {one["id"] for one in listed} == {message["MessageId"] for message in messages}
     assert all("received from" in one["reason"] for one in listed)
-    # The worker had taken the nameless one under its message's id, and it took effect.
+    # The worker had run the nameless event under the id of its message.
     known = next(one["MessageId"] for one in messages if one["Body"] == nameless)
     with consumer_of("", handler=lambda _: None, store="sqlite:///store.db") as consumer:
         assert statuses(consumer.process([json.loads(nameless) | {"id": known}])) == ["done"]
@@ -223,7 +225,7 @@ def test_a_group_of_a_queue_is_run_within_a_bound_and_stopped_by_ctrl_c(
     make: Make, run: Run
 ) -> None:
     queue = make(VisibilityTimeout="3600")
-    filled(queue, 45)
+    fill(queue, 45)
     (group,) = run("groups", "--from", queue.uri, "--json").documents
     assert (group["count"], group["rules"]) == (45, {"call": 45})
     chosen = ("--from", queue.uri, "--group", group["id"], "--type", "call", "--json")

@@ -50,15 +50,15 @@ def configured(*keys: str) -> None:
     )
 
 
-def test_a_queue_holds_sealed_letters_which_are_read_and_run_with_the_key(
+def test_a_queue_holds_sealed_dead_letters_which_are_read_and_run_with_the_key(
     make: Make, key: str, run: Run, existing_store: None
 ) -> None:
     queue = make()
     given_up(queue, key)
     bodies = "".join(message["Body"] + str(message) for message in queue.visible())
     assert "30 901820" not in bodies
-    assert set(queue.said("status")) == {"dead"}
-    (reason,) = set(queue.said("reason"))
+    assert set(queue.values_of("status")) == {"dead"}
+    (reason,) = set(queue.values_of("reason"))
     assert reason.startswith("sealed with the key 'arn:aws:kms:")
     redriven = run("redrive", "--from", queue.uri)
     assert redriven.code == 1, "there is no key"
@@ -73,7 +73,7 @@ def test_a_queue_holds_sealed_letters_which_are_read_and_run_with_the_key(
     assert queue.visible() == []
 
 
-def test_a_letter_that_no_queue_takes_is_sealed_in_the_store(make: Make, key: str) -> None:
+def test_a_dead_letter_too_large_for_the_queue_is_sealed_in_the_store(make: Make, key: str) -> None:
     queue = make(MaximumMessageSize="1024")
     store = "memory:"
     with Consumer(
@@ -86,7 +86,7 @@ def test_a_letter_that_no_queue_takes_is_sealed_in_the_store(make: Make, key: st
         assert SECRET.encode() not in kept.event
 
 
-def test_the_key_of_an_alias_may_change_if_the_old_one_is_named_too(
+def test_the_key_of_an_alias_may_change_if_the_old_key_is_named_too(
     kms: Any, endpoint: str
 ) -> None:
     old, new = (kms.create_key()["KeyMetadata"]["KeyId"] for _ in range(2))
@@ -102,7 +102,7 @@ def test_the_key_of_an_alias_may_change_if_the_old_one_is_named_too(
     assert both.open(both.seal(b"more", b"here"), b"here") == b"more"
 
 
-def test_a_key_that_is_not_there_or_off_seals_and_opens_nothing(
+def test_a_missing_or_disabled_key_seals_and_opens_nothing(
     kms: Any, key: str, endpoint: str
 ) -> None:
     with pytest.raises(StoreUnavailable, match="there is no such key for these credentials"):
@@ -113,7 +113,7 @@ def test_a_key_that_is_not_there_or_off_seals_and_opens_nothing(
         Sealer([key]).open(sealed, b"")
 
 
-def test_a_right_that_is_missing_is_named(key: str) -> None:
+def test_a_missing_right_is_named(key: str) -> None:
     denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Decrypt")
     told = KmsKey(key)._explain(denied)
     assert isinstance(told, ConfigError)

@@ -1,4 +1,4 @@
-"""Letters that a consumer sends to a queue: whole, with their reasons, and none lost."""
+"""Dead letters that a consumer sends to a queue: whole, with their reasons, and none lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.helpers import Run, call, statuses
 from tests.integration.letters.queues import Make, consumer_of
 
 
-def test_letters_are_sent_with_their_reasons_as_attributes(make: Make) -> None:
+def test_dead_letters_are_sent_with_their_reasons_as_attributes(make: Make) -> None:
     queue = make()
     with consumer_of(queue.uri) as consumer:
         assert statuses(consumer.process([call(1), b"no event \xff"])) == ["dead", "invalid"]
@@ -14,15 +14,15 @@ def test_letters_are_sent_with_their_reasons_as_attributes(make: Make) -> None:
     with consumer_of(queue.uri, handler=lambda _: None) as consumer:
         consumer.process([call(2)])
         assert statuses(consumer.process([call(2, amount=2)])) == ["conflict"]
-    assert queue.said("status") == ["conflict", "dead", "invalid"]
-    assert queue.said("consumer") == ["crm"] * 3
+    assert queue.values_of("status") == ["conflict", "dead", "invalid"]
+    assert queue.values_of("consumer") == ["crm"] * 3
     (dead,) = [message for message in queue.visible() if message["Body"].encode() == call(1)]
     said = {name: value["StringValue"] for name, value in dead["MessageAttributes"].items()}
     assert said["reason"] == "rejected by the handler: no customer for id-1"
     assert (said["rule"], said["attempt"]) == ("call", "1")
 
 
-def test_a_queue_that_refuses_its_letter_keeps_the_event_from_being_acknowledged(
+def test_an_event_fails_if_the_queue_refuses_its_dead_letter(
     make: Make,
 ) -> None:
     queue = make(create=False)
@@ -32,10 +32,12 @@ def test_a_queue_that_refuses_its_letter_keeps_the_event_from_being_acknowledged
         assert "no such queue" in outcomes[0].reason
         queue.create()
         assert statuses(consumer.process([call(1), b"no event"])) == ["dead", "invalid"]
-    assert queue.said("status") == ["dead", "invalid"]
+    assert queue.values_of("status") == ["dead", "invalid"]
 
 
-def test_a_letter_too_large_for_a_message_is_kept_in_the_store_and_says_so(make: Make) -> None:
+def test_a_dead_letter_too_large_for_a_message_is_kept_in_the_store_with_a_notice(
+    make: Make,
+) -> None:
     queue = make()
     # The event alone would fit; its reason and the other attributes count too.
     large = call(1, filler="x" * ((1 << 20) - 200))
@@ -44,10 +46,10 @@ def test_a_letter_too_large_for_a_message_is_kept_in_the_store_and_says_so(make:
         (letter,) = consumer.letters()
     assert letter.event == large
     assert "kept in the store" in letter.reason
-    assert queue.said("rule") == ["call"]
+    assert queue.values_of("rule") == ["call"]
 
 
-def test_a_fifo_queue_takes_letters_too(make: Make, run: Run) -> None:
+def test_a_fifo_queue_takes_dead_letters_too(make: Make, run: Run) -> None:
     queue = make(".fifo", FifoQueue="true")
     with consumer_of(queue.uri) as consumer:
         consumer.process([call(1), call(2), call(3)])

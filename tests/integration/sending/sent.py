@@ -13,7 +13,7 @@ class Sent(NamedTuple):
     err: str
 
     @property
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self.out)
         return said
 

@@ -1,4 +1,4 @@
-"""`eventonce send` to a bus and to a queue that answer, several times over."""
+"""`eventonce send` to a bus and to a queue of an emulator, with copies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def received(sqs: Any, url: str) -> list[dict[str, Any]]:
         found += [json.loads(message["Body"]) for message in answer["Messages"]]
 
 
-def test_events_are_put_on_a_bus_as_they_are_three_times_over(
+def test_events_are_put_on_a_bus_unchanged_three_times(
     send: Send, aws: tuple[str, ...], bus: str, queue: str, client: Callable[[str], Any]
 ) -> None:
     result = send("--bus", bus, "--copies", "3", *aws, events=[event(1), event(2)])
@@ -76,10 +76,10 @@ def test_events_are_put_on_a_bus_as_they_are_three_times_over(
         assert one["resources"] == ["arn:aws:example:1"]
 
 
-def test_the_entries_keep_time_and_detail_to_the_letter(
+def test_the_entries_keep_time_and_detail_exactly(
     send: Send, aws: tuple[str, ...], bus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The emulator dates every event now; so what is asked for is looked at."""
+    """The emulator gives every event the present time, so the test looks at the request."""
     asked: list[Any] = []
     call = BaseClient._make_api_call
 
@@ -94,7 +94,7 @@ def test_the_entries_keep_time_and_detail_to_the_letter(
     assert entry["Detail"] == '{"number": 1, "amount": 10.0}'
 
 
-def test_what_is_no_eventbridge_event_is_given_a_source_and_a_type(
+def test_an_object_that_is_no_eventbridge_event_is_given_a_source_and_a_type(
     send: Send, aws: tuple[str, ...], bus: str, queue: str, client: Callable[[str], Any]
 ) -> None:
     plain = {"orderId": 7}
@@ -104,16 +104,16 @@ def test_what_is_no_eventbridge_event_is_given_a_source_and_a_type(
     assert (found["source"], found["detail-type"], found["detail"]) == ("shop", "paid", plain)
 
 
-def test_a_partners_source_is_refused_and_the_way_out_is_told(
+def test_the_source_of_a_partner_is_refused_with_the_remedy(
     send: Send, aws: tuple[str, ...], bus: str, queue: str, client: Callable[[str], Any]
 ) -> None:
     events = [json.loads(VOICE.read_text()), event(2)]
     refused = send("--bus", bus, "--copies", "2", "--json", *aws, events=events)
     assert refused.code == 1
-    assert (refused.told["sent"], refused.told["refused"]) == (2, 2)
-    assert refused.told["answers"] == {"NotAuthorizedForSourceException": 2}
-    assert [(it["number"], it["copy"]) for it in refused.told["refusals"]] == [(1, 1), (1, 2)]
-    assert "--source" in refused.told["refusals"][0]["reason"]
+    assert (refused.report["sent"], refused.report["refused"]) == (2, 2)
+    assert refused.report["answers"] == {"NotAuthorizedForSourceException": 2}
+    assert [(it["number"], it["copy"]) for it in refused.report["refusals"]] == [(1, 1), (1, 2)]
+    assert "--source" in refused.report["refusals"][0]["reason"]
     received(client("sqs"), queue)
     again = send("--bus", bus, "--source", "com.example.trial", *aws, events=events)
     assert again.code == 0
@@ -124,7 +124,7 @@ def test_a_partners_source_is_refused_and_the_way_out_is_told(
 
 
 @pytest.mark.parametrize("place", ["bus", "queue"])
-def test_what_is_no_event_is_told_and_the_others_go(
+def test_invalid_input_is_reported_and_the_other_events_are_sent(
     send: Send, aws: tuple[str, ...], bus: str, queue: str, client: Callable[[str], Any], place: str
 ) -> None:
     good = json.dumps(event(1)).encode()
@@ -136,14 +136,14 @@ def test_what_is_no_event_is_told_and_the_others_go(
     assert len(received(client("sqs"), queue)) == 1
 
 
-def test_a_bus_that_is_not_there_is_said_to_be_missing(send: Send, aws: tuple[str, ...]) -> None:
-    """EventBridge itself takes such events without a word."""
+def test_a_missing_bus_is_reported(send: Send, aws: tuple[str, ...]) -> None:
+    """EventBridge itself accepts such events without an error."""
     result = send("--bus", "nowhere", *aws, events=[event(1)])
     assert result.code == 2
     assert "there is no such bus" in result.err
 
 
-def test_a_region_that_nobody_names_is_asked_for(
+def test_a_missing_region_is_reported_with_its_option(
     send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
@@ -155,8 +155,8 @@ def test_a_region_that_nobody_names_is_asked_for(
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Stands in for EventBridge where the emulator is never busy: gives the answers that its
-    documentation describes, and notes how many entries each request had."""
+    """A substitute for EventBridge, because the emulator is never busy: gives the answers that AWS
+    documents, and notes the number of entries of each request."""
     monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     asked: list[int] = []
 
@@ -183,7 +183,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return answering
 
 
-def test_throttled_entries_are_put_again_and_only_those(
+def test_only_the_throttled_entries_are_put_again(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
     asked = answering(
@@ -194,7 +194,7 @@ def test_throttled_entries_are_put_again_and_only_those(
     assert asked == [10, 2, 1, 2]
 
 
-def test_what_was_sent_is_told_when_the_sending_is_broken_off(
+def test_the_number_of_sent_events_is_printed_after_an_interrupt(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
     answering([], [], [], KeyboardInterrupt)
@@ -204,17 +204,17 @@ def test_what_was_sent_is_told_when_the_sending_is_broken_off(
     assert (result.code, result.out) == (130, "12 events, 2 copies: 22 accepted\n")
 
 
-def test_what_stays_throttled_is_refused_in_the_end(
+def test_an_entry_that_stays_throttled_is_refused_in_the_end(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
     asked = answering(*[["ThrottlingException"]] * sending.SEND_ATTEMPTS)
     result = send("--bus", "b", "--region", REGION, "--json", events=[event(1)])
     assert result.code == 1
-    assert result.told["answers"] == {"ThrottlingException": 1}
+    assert result.report["answers"] == {"ThrottlingException": 1}
     assert len(asked) == sending.SEND_ATTEMPTS
 
 
-def test_large_events_go_in_several_requests(
+def test_large_events_are_sent_in_several_requests(
     send: Send, answering: Callable[..., list[int]]
 ) -> None:
     asked = answering()
@@ -224,10 +224,10 @@ def test_large_events_go_in_several_requests(
     assert asked == [2, 2, 1]
 
 
-def test_what_sqs_itself_could_not_take_is_sent_again_and_only_that(
+def test_only_the_entries_that_failed_in_sqs_are_sent_again(
     send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQS as its documentation has it: the emulator is never at fault."""
+    """SQS as its documentation describes it, because the emulator never fails."""
     monkeypatch.setattr(sending, "RETRY_PAUSE", 0.0)
     asked: list[int] = []
 
@@ -262,7 +262,7 @@ def test_copies_on_a_queue_keep_their_id_unless_they_are_to_be_fresh(
     assert [one | {"id": ""} for one in found] == [event(1) | {"id": ""}] * 3
 
 
-def test_a_queue_by_its_url_and_one_that_keeps_an_order(
+def test_events_are_sent_to_a_queue_and_a_fifo_queue_by_their_urls(
     send: Send, queue: str, client: Callable[[str], Any]
 ) -> None:
     fifo = client("sqs").create_queue(
@@ -276,20 +276,20 @@ def test_a_queue_by_its_url_and_one_that_keeps_an_order(
         )["Attributes"] == {"ApproximateNumberOfMessages": "2"}
 
 
-def test_what_a_queue_refuses_is_told_for_each(
+def test_each_event_that_a_queue_refuses_is_reported(
     send: Send, aws: tuple[str, ...], queue: str, client: Callable[[str], Any]
 ) -> None:
     client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"MaximumMessageSize": "1024"})
     large = event(2, detail={"note": "x" * 2_000})
     result = send("--queue", queue, "--json", *aws, events=[event(1), large])
     assert result.code == 1
-    assert (result.told["sent"], result.told["refused"]) == (1, 1)
-    (refusal,) = result.told["refusals"]
+    assert (result.report["sent"], result.report["refused"]) == (1, 1)
+    (refusal,) = result.report["refusals"]
     assert refusal["number"] == 2
     assert refusal["code"]
 
 
-def test_a_queue_that_is_not_there_is_an_error(send: Send, aws: tuple[str, ...]) -> None:
+def test_a_missing_queue_is_an_error(send: Send, aws: tuple[str, ...]) -> None:
     result = send("--queue", "sqs://nowhere", *aws, events=[event(1)])
     assert result.code == 2
     assert "there is no such queue" in result.err

@@ -1,4 +1,4 @@
-"""`eventonce send` to a receiver that answers; and what goes wrong before anything is sent."""
+"""`eventonce send` to a receiver, and the mistakes that are found before an event is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers.http import Handler, served
 
 
 class Receiver(Handler):
-    """Answers like the receiver, with a consumer behind it."""
+    """A server that answers like the receiver, with a consumer behind it."""
 
     consumer: Consumer
 
@@ -48,11 +48,11 @@ def url() -> Iterator[str]:
     consumer.close()
 
 
-def test_a_receiver_says_what_became_of_each_copy(send: Send, url: str) -> None:
+def test_the_answers_of_a_receiver_are_counted(send: Send, url: str) -> None:
     result = send("--url", url, "--copies", "3", "--fresh", events=[event(1), event(2)])
     assert result.code == 0
     assert result.out.startswith("2 events, 3 copies: 6 accepted\n")
-    told = send("--url", url, "--json", events=[event(1)]).told
+    told = send("--url", url, "--json", events=[event(1)]).report
     assert told["answers"] == {"duplicate": 1}
 
 
@@ -60,23 +60,23 @@ def test_a_status_that_is_no_success_is_a_refusal(send: Send, url: str) -> None:
     Path("events.jsonl").write_text(f"{json.dumps(event(1))}\nnothing\n")
     result = send("--url", url, "--json")
     assert result.code == 1
-    assert result.told["answers"] == {"done": 1, "invalid": 1}
-    (refusal,) = result.told["refusals"]
+    assert result.report["answers"] == {"done": 1, "invalid": 1}
+    (refusal,) = result.report["refusals"]
     assert (refusal["number"], refusal["code"]) == (2, "HTTP 400")
     assert "not JSON" in refusal["reason"]
 
 
 def test_the_reason_for_a_whole_request_is_shown_without_its_json(send: Send, url: str) -> None:
     result = send("--url", url.replace("/events", "/elsewhere"), "--json", events=[event(1)])
-    assert result.told["answers"] == {"HTTP 404": 1}
-    (refusal,) = result.told["refusals"]
+    assert result.report["answers"] == {"HTTP 404": 1}
+    (refusal,) = result.report["refusals"]
     assert refusal["reason"] == "events go to POST /events"
 
 
-def test_a_receiver_that_is_away_is_a_refusal_without_an_answer(send: Send) -> None:
+def test_an_unreachable_receiver_is_a_refusal_without_an_answer(send: Send) -> None:
     result = send("--url", "http://127.0.0.1:1/events", "--json", events=[event(1)])
     assert result.code == 1
-    assert result.told["answers"] == {"no answer": 1}
+    assert result.report["answers"] == {"no answer": 1}
 
 
 def test_a_header_is_never_shown(send: Send, url: str) -> None:
@@ -100,7 +100,7 @@ def test_a_header_is_never_shown(send: Send, url: str) -> None:
         "",
     ],
 )
-def test_an_address_that_is_none_is_told_and_not_repeated(send: Send, wrong: str) -> None:
+def test_an_invalid_url_is_refused_and_not_repeated(send: Send, wrong: str) -> None:
     secret = secrets.token_hex(8)
     refused = send("--url", wrong.replace("S", secret), events=[event(1)])
     assert refused.code == 2
@@ -108,7 +108,7 @@ def test_an_address_that_is_none_is_told_and_not_repeated(send: Send, wrong: str
     assert secret not in refused.out + refused.err
 
 
-def test_headers_go_with_it_and_a_server_that_repeats_them_shows_no_secret(
+def test_headers_are_sent_and_a_server_that_repeats_them_shows_no_secret(
     send: Send, url: str
 ) -> None:
     secret = secrets.token_hex(8)
@@ -143,11 +143,11 @@ def test_stdin_is_sent_as_often_as_a_file(
         ("--bus", "b", "--every", "inf"),
     ],
 )
-def test_a_wrong_use_is_said_to_be_one(send: Send, args: tuple[str, ...]) -> None:
+def test_wrong_options_are_refused(send: Send, args: tuple[str, ...]) -> None:
     assert send(*args, events=[event(1)]).code == 2
 
 
-def test_what_is_typed_wins_over_the_environment(
+def test_an_option_wins_over_the_environment(
     send: Send, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVENTONCE_BUS", "b")
@@ -177,7 +177,7 @@ def test_a_missing_extra_is_named(args: str, extra: str, tmp_path: Path) -> None
     assert f'pip install "eventonce[{extra}]"' in done.stderr
 
 
-def test_an_empty_file_is_told(send: Send, url: str) -> None:
+def test_an_empty_file_is_reported(send: Send, url: str) -> None:
     result = send("--url", url, events=[])
     assert result.code == 2
     assert "no event" in result.err
