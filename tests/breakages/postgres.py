@@ -34,30 +34,34 @@ def the_programs(cluster: Cluster, _: PostgresStore) -> None:
 
 def no_deadlock(cluster: Cluster, store: PostgresStore) -> None:
     for _ in range(OFTEN):
-        locks.test_no_deadlock_whatever_is_done_at_once(cluster)
+        locks.test_concurrent_calls_on_the_same_keys_cause_no_deadlock(cluster)
 
 
 def the_clock_after_the_lock(cluster: Cluster, store: PostgresStore) -> None:
-    locks.test_the_clock_is_read_after_the_lock_was_had(cluster, store)
+    locks.test_the_clock_is_read_after_the_lock_was_taken(cluster, store)
 
 
 def what_stays_locked(_: Cluster, store: PostgresStore) -> None:
-    locks.test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(store)
+    locks.test_a_record_that_stays_locked_is_busy_and_does_not_hold_up_other_records(store)
 
 
 def what_is_swept(_: Cluster, store: PostgresStore) -> None:
-    locks.test_a_sweep_leaves_alone_what_somebody_works_on(store)
+    locks.test_a_sweep_does_not_delete_a_record_that_a_transaction_holds(store)
 
 
 def a_key_begun_anew(cluster: Cluster, store: PostgresStore) -> None:
     waiting.be_patient(cluster)
     for later in (0, 1):
-        waiting.test_what_was_forgotten_and_begun_anew_meanwhile_is_unknown(cluster, store, later)
+        waiting.test_a_settlement_of_a_record_that_was_forgotten_and_claimed_again_is_unknown(
+            cluster, store, later
+        )
 
 
 def a_key_begun_twice(cluster: Cluster, store: PostgresStore) -> None:
     waiting.be_patient(cluster)
-    waiting.test_of_two_who_begin_a_key_the_second_waits_for_the_first_and_is_busy(cluster, store)
+    waiting.test_of_two_claims_of_a_new_key_the_second_waits_for_the_first_and_is_busy(
+        cluster, store
+    )
 
 
 def bent(script: str, old: str, new: str) -> Callable[[Patch], None]:

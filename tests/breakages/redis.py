@@ -31,11 +31,16 @@ def the_holes(_: Node, store: RedisStore) -> None:
 def the_short_ways(_: Node, store: RedisStore) -> None:
     """The edges at which a script leaves the short way."""
     for name, test in vars(test_redis_law).items():
-        if name.startswith("test_") and name != "test_settlements_about_the_end":
+        if (
+            name.startswith("test_")
+            and name != "test_settlements_at_the_end_of_a_lease_or_record_follow_the_law"
+        ):
             test(store)
     for action in test_redis_law.ACTIONS:
         for end in ("held_until", "expires"):
-            test_redis_law.test_settlements_about_the_end(store, action, end)
+            test_redis_law.test_settlements_at_the_end_of_a_lease_or_record_follow_the_law(
+                store, action, end
+            )
 
 
 def the_programs(node: Node, _: RedisStore) -> None:
@@ -55,7 +60,9 @@ def an_earlier_state(_: Node, store: RedisStore) -> None:
 
 def the_fields_of_the_next_release(node: Node, store: RedisStore) -> None:
     for make in test_redis_records.MAKERS:
-        test_redis_records.test_what_the_next_release_adds_is_read_over_and_kept(node, store, make)
+        test_redis_records.test_bytes_that_the_next_release_adds_are_ignored_and_kept(
+            node, store, make
+        )
 
 
 def a_lease_longer_than_the_memory(node: Node, store: RedisStore) -> None:

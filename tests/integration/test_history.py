@@ -1,4 +1,4 @@
-"""The history on both databases: what was decided is kept, found, counted and dropped in time."""
+"""The history on SQLite and PostgreSQL: decisions are kept, found, counted and dropped in time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def consumer(history: History, name: str = "crm", handler: Any = print, **rule: 
 
 
 def exit_of(child: int) -> int:
-    """The exit status of a child; one that does not end is ended."""
+    """The exit status of a child process; a child that does not end in time is killed."""
     ended: list[int] = []
 
     def has_ended() -> bool:
@@ -71,7 +71,7 @@ def exit_of(child: int) -> int:
     return ended[0]
 
 
-def test_what_was_decided_is_kept_and_found(history: History) -> None:
+def test_decisions_are_kept_and_found(history: History) -> None:
     def fails_once(job: Job) -> None:
         if job.attempt == 1:
             raise ValueError("no line")
@@ -135,7 +135,9 @@ def test_what_was_decided_is_kept_and_found(history: History) -> None:
     ]
 
 
-def test_an_id_that_looks_like_a_digest_is_found_and_hides_nothing(history: History) -> None:
+def test_an_id_that_looks_like_a_digest_is_found_and_not_counted_as_hidden(
+    history: History,
+) -> None:
     """Any sender may choose such an id."""
     looks = "#" + "0123456789abcdef" * 2
     crm = consumer(history, handler=lambda _: None)
@@ -165,7 +167,9 @@ def test_the_latest_decisions_of_a_reason_are_counted(history: History) -> None:
     assert history.count_lately("dead", "again", 0) == 40
 
 
-def test_an_event_is_told_whole_by_the_id_of_any_of_its_copies(history: History) -> None:
+def test_all_decisions_of_an_event_are_found_by_the_id_of_any_of_its_copies(
+    history: History,
+) -> None:
     of_states = {"key": (), "subject": ["detail.subject"], "order": "detail.version"}
     for name, rule in (("crm", {}), ("states", of_states)):
         consumer(history, name, handler=lambda _: None, **rule).process(
@@ -224,7 +228,7 @@ def test_a_limit_hides_copies_of_an_event_but_not_its_run(history: History) -> N
     assert lost.sentences[0].endswith("; the history does not have the run before")
 
 
-def test_an_id_that_many_events_have_names_all_of_them(
+def test_an_id_that_many_events_share_finds_all_of_them(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "MOST_OF_AN_ID", 2)
@@ -281,7 +285,7 @@ def test_decisions_are_counted_by_minute(history: History, monkeypatch: pytest.M
         history.counts(0, 1, ["reason"])
 
 
-def test_many_processes_begin_a_history_at_once(uri: str) -> None:
+def test_many_threads_create_a_history_at_once(uri: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: History(uri), range(8)))
     for one in made:
@@ -302,7 +306,7 @@ def test_tables_of_another_version_are_refused(
         history.find(Search())
 
 
-def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> None:
+def test_a_history_whose_tables_exist_needs_no_right_to_create_them(cluster: Cluster) -> None:
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
     with History(cluster.uri()) as history:
         consumer(history, handler=lambda _: None).process([call(1)])
@@ -327,14 +331,16 @@ def test_a_history_needs_no_right_to_make_what_is_there(cluster: Cluster) -> Non
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
 
 
-def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_beyond_the_age_or_the_number_limit_are_dropped(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1_800_000_000_000
     monkeypatch.setattr(recorder, "wall_clock", lambda: now)
     monkeypatch.setattr(recorder, "TIDY_STEP", 4)
     with History(uri, keep="1d", most=5, worker="old") as old:
         consumer(old, handler=lambda _: None).process([call(n) for n in range(10)])
         old.flush()
-        # A step drops no more than so many, and there are as many steps as it takes.
+        # A step drops at most `TIDY_STEP` decisions, and `tidy` takes as many steps as it needs.
         assert old.tidy() == 5
         assert [one.id for one in old.find(Search())] == [f"id-{n}" for n in range(5, 10)]
     now += 2 * 86_400_000
@@ -343,7 +349,7 @@ def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.Mo
         new.flush()
         assert new.tidy() == 5
         assert [one.id for one in new.find(Search())] == ["id-11"]
-        # With the decisions go their counts and the kinds that none has any more.
+        # The counts of dropped decisions, and the kinds that no decision has, are dropped, too.
         assert [kind[0] for _, kind, _, _ in new.counts(0, now + 120_000)] == ["b"]
         with new._tables() as tables:
             rows = tables._driver.rows("SELECT consumer FROM eventonce_history_kinds")
@@ -351,7 +357,7 @@ def test_what_is_too_old_or_too_much_is_dropped(uri: str, monkeypatch: pytest.Mo
         assert rows == [("b",)]
 
 
-def test_a_clock_that_was_ahead_keeps_nothing_for_longer(
+def test_a_decision_dated_in_the_future_does_not_keep_later_decisions_for_longer(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_900_000_000_000
@@ -371,7 +377,7 @@ def test_a_clock_that_was_ahead_keeps_nothing_for_longer(
         assert len(history.counts(now - 60_000, now + 60_000)) == 1
 
 
-def test_who_was_idle_uses_no_kind_that_was_dropped(
+def test_an_idle_worker_uses_no_kind_that_was_dropped_meanwhile(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, running = 1_800_000_000_000, 1000.0
@@ -391,7 +397,7 @@ def test_who_was_idle_uses_no_kind_that_was_dropped(
         assert [one.id for one in idle.find(Search())] == ["id-2", "id-3"]
 
 
-def test_what_is_dropped_each_minute_is_found_without_a_look_at_all(tmp_path: Path) -> None:
+def test_decisions_to_drop_are_found_without_a_scan_of_the_table(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         consumer(history, handler=lambda _: None).process([call(1)])
         history.flush()
@@ -422,10 +428,10 @@ def test_decisions_of_every_segment_are_found(uri: str, monkeypatch: pytest.Monk
         assert history.find(Search(id="id-3")) == []
 
 
-def test_decisions_are_found_that_were_written_after_all_others_were_dropped(
+def test_decisions_written_after_a_drop_of_all_decisions_are_found(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PostgreSQL counts on, far from the segment in which an empty history begins.
+    # PostgreSQL continues its numbers, far from the segment in which an empty history begins.
     monkeypatch.setattr(tables_module, "SEGMENT_BITS", 0)
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
@@ -509,7 +515,9 @@ def test_an_id_that_is_a_word_of_a_type_changes_no_other_event(history: History)
         ("HTTP 401", "HTTP 401"),
     ],
 )
-def test_a_reason_has_the_digest_also_where_it_was_cut(reason: str, kept: str) -> None:
+def test_an_id_in_a_reason_becomes_its_digest_or_is_removed_where_the_reason_was_cut(
+    reason: str, kept: str
+) -> None:
     digests = Digests(SECRETS)
     kind: Kind = ("crm", "w1", "", "dead", None, "call", "call", "")
     own: Own = (0, storable(reason), "1", "c-4711", b"", NO_VERSION, 0, 0, 0, 0)
@@ -534,7 +542,7 @@ def test_with_a_secret_ids_are_kept_as_digests_and_found_by_value(uri: str) -> N
         for search in (Search(conversation="4930901820"), Search(id="order-4711")):
             assert [it.key for it in history.find(search)] == [it.key for it in kept]
             assert history.find(msgspec.structs.replace(search, type="none")) == []
-        # By what another command showed.
+        # The digest that another command showed finds the decision, too.
         assert history.find(Search(conversation=kept[2].conversation)) == [kept[2]]
         assert history.find(Search(conversation="493090182")) == []
         assert history.forget("4930901820") == 3
@@ -552,7 +560,7 @@ def test_a_file_with_digests_holds_no_id(tmp_path: Path) -> None:
     assert b"sqs:calls" in found
 
 
-def test_without_the_secrets_nobody_is_told_that_nothing_is_there(uri: str) -> None:
+def test_a_search_by_id_without_the_secrets_is_an_error_and_not_an_empty_result(uri: str) -> None:
     with History(uri, secrets=SECRETS) as history:
         consumer(history).process([call(1, conversationId="c-1")])
     with History(uri, look=True) as history:
@@ -569,7 +577,7 @@ def test_without_the_secrets_nobody_is_told_that_nothing_is_there(uri: str) -> N
 
 
 def test_decisions_under_a_secret_that_is_not_given_are_counted(uri: str) -> None:
-    """Whichever secrets are given: a wrong one finds as little as none."""
+    """A wrong secret finds as little as no secret."""
     for number, used in enumerate(((), SECRETS[1:], SECRETS[:1], SECRETS[:1])):
         with History(uri, secrets=used) as writing:
             consumer(writing).process([call(number, id="e-1", conversationId="c-1")])
@@ -599,7 +607,7 @@ def test_decisions_under_a_secret_that_is_not_given_are_counted(uri: str) -> Non
         assert history.forget("c-1", partly=True) == 3
 
 
-def test_digests_under_one_secret_begin_alike_and_do_not_tell_it(tmp_path: Path) -> None:
+def test_digests_under_one_secret_share_a_prefix_and_differ_after_it(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
         consumer(history).process([call(1, id="a", conversationId="b"), call(2, id="c")])
         history.flush()
@@ -608,7 +616,7 @@ def test_digests_under_one_secret_begin_alike_and_do_not_tell_it(tmp_path: Path)
     assert len({name[7:] for name in names}) == len(names) == 3
 
 
-def test_digests_do_not_tell_that_an_id_is_that_of_a_conversation(tmp_path: Path) -> None:
+def test_the_digests_of_an_event_id_and_an_equal_conversation_id_differ(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
         consumer(history).process([call(1, id="same", conversationId="same")])
         history.flush()
@@ -616,7 +624,7 @@ def test_digests_do_not_tell_that_an_id_is_that_of_a_conversation(tmp_path: Path
         assert decision.id != decision.conversation
 
 
-def test_a_conversation_that_has_no_id_has_no_digest(tmp_path: Path) -> None:
+def test_an_empty_id_and_an_absent_conversation_have_no_digest(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db", secrets=SECRETS) as history:
         consumer(history).process([call(1, id="")])
         history.flush()
@@ -625,7 +633,7 @@ def test_a_conversation_that_has_no_id_has_no_digest(tmp_path: Path) -> None:
         assert history.forget("") == 0
 
 
-def test_no_text_of_a_sender_holds_up_the_others(history: History) -> None:
+def test_no_text_of_a_sender_keeps_other_decisions_from_being_written(history: History) -> None:
     made = Consumer("memory:", name="crm", handler=lambda _: None)
     made.observers.append(history.observer(made))
     odd = {"id": "a\0b", "detail-type": "t\0", "source": "s\0", "detail": {"contactId": "%' ü"}}
@@ -641,7 +649,7 @@ def test_no_text_of_a_sender_holds_up_the_others(history: History) -> None:
     assert history.find(Search(reason="\ud800\0")) == []
 
 
-def test_what_the_database_refuses_does_not_wait(
+def test_decisions_that_the_database_refuses_are_left_out_and_logged(
     history: History, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = consumer(history, handler=lambda _: None)
@@ -703,7 +711,7 @@ def test_ever_new_types_do_not_fill_the_disk(
     ],
 )
 @pytest.mark.parametrize("name", ["conversationId", "contactId"])
-def test_the_conversation_is_the_one_that_the_event_names(
+def test_the_conversation_is_read_from_the_detail_of_an_event(
     written: str, conversation: str, name: str
 ) -> None:
     raw = f'{{"detail": {{"{name}" : {written.replace("NAME", name)}, "n": 1}}}}'.encode()
@@ -713,7 +721,7 @@ def test_the_conversation_is_the_one_that_the_event_names(
 LONG_IDS = ["x" * 401, "x" * 402, "é" * 100_000, "x" * 400 + "y"]
 
 
-def test_a_long_id_is_found_and_no_other_is_taken_for_it(uri: str) -> None:
+def test_a_long_id_is_found_and_not_confused_with_another_long_id(uri: str) -> None:
     with History(uri, secrets=SECRETS if uri.startswith("sqlite") else ()) as history:
         made = consumer(history, handler=lambda _: None)
         made.process([call(at, id=f"{it}.", conversationId=it) for at, it in enumerate(LONG_IDS)])
@@ -722,7 +730,7 @@ def test_a_long_id_is_found_and_no_other_is_taken_for_it(uri: str) -> None:
             (found,) = history.find(Search(conversation=name))
             assert history.find(Search(id=f"{name}.")) == [found]
             assert len(found.conversation) <= LONGEST_TEXT
-            # As it is shown, too.
+            # Also by the shortened text that is shown.
             assert history.find(Search(conversation=found.conversation)) == [found]
             assert history.forget(name) == 1
             assert len(history.find(Search())) == len(LONG_IDS) - number - 1
@@ -749,7 +757,7 @@ def test_the_conversation_of_an_event_that_a_relay_put_into_a_string_is_found() 
     ],
 )
 @pytest.mark.parametrize("relayed", [False, True])
-def test_the_conversation_in_the_detail_comes_before_one_beside_it(
+def test_a_conversation_in_the_detail_comes_before_a_conversation_in_the_envelope(
     detail: dict[str, Any], conversation: str, relayed: bool
 ) -> None:
     event: dict[str, Any] = {"id": "e", "detail-type": "call", "conversationId": "outside"}
@@ -757,13 +765,13 @@ def test_the_conversation_in_the_detail_comes_before_one_beside_it(
     assert conversation_of(envelope.read(json.dumps(event))) == conversation
 
 
-def test_an_empty_batch_is_nothing_to_write(history: History) -> None:
+def test_an_empty_batch_leaves_no_decision_to_write(history: History) -> None:
     with history._background.writing:
         consumer(history, handler=lambda _: None).process([])
         assert history._background._waiting == []
 
 
-def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:
+def test_a_search_in_a_history_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
     with (
         History(cluster.uri(), look=True) as history,
@@ -772,7 +780,7 @@ def test_a_history_that_was_never_begun_is_told(cluster: Cluster) -> None:
         history.find(Search())
 
 
-def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
+def test_a_removed_history_file_is_created_again_and_the_removal_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri = f"sqlite:///{tmp_path}/history.db"
@@ -792,7 +800,7 @@ def test_a_file_that_was_removed_is_begun_anew_and_that_is_said(
 @pytest.mark.parametrize(
     "instead", ["nothing", "a file", "a folder", "no database", "another version"]
 )
-def test_decisions_wait_where_the_folder_of_the_history_vanishes_or_something_else_is_there(
+def test_decisions_wait_while_the_folder_of_the_history_is_missing_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, instead: str
 ) -> None:
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
@@ -827,7 +835,7 @@ def test_decisions_wait_where_the_folder_of_the_history_vanishes_or_something_el
         assert [one.id for one in history.find(Search())] == ["id-1", "id-2", "id-3"]
 
 
-def test_the_address_of_a_file_is_read_as_that_of_a_store(
+def test_the_uri_of_a_history_file_is_parsed_like_the_uri_of_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -838,7 +846,7 @@ def test_the_address_of_a_file_is_read_as_that_of_a_store(
     assert (tmp_path / "of calls.db").exists()
 
 
-def test_a_write_that_is_interrupted_is_made_again_and_once(
+def test_an_interrupted_write_is_repeated_and_stored_once(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt() -> None:
@@ -875,7 +883,7 @@ def test_a_deletion_that_is_interrupted_deletes_nothing(
 
 @pytest.fixture
 def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A history with one decision that its reader may not write; to root nothing is forbidden."""
+    """A history of one decision, in a file that its reader may not write, even as root."""
     path = tmp_path / "history.db"
     with History(f"sqlite:///{path}") as history:
         consumer(history).process([call(1)])
@@ -883,14 +891,16 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_who_may_only_read_a_history_makes_no_log_that_nobody_may_write(read_only: Path) -> None:
+def test_a_reader_without_write_permission_creates_no_file(read_only: Path) -> None:
     with History(f"sqlite:///{read_only}", look=True) as reader:
         assert len(reader.find(Search())) == 1
         assert list(read_only.parent.iterdir()) == [read_only]
 
 
-@pytest.mark.parametrize("writing", [True, False], ids=["while it is", "after it was"])
-def test_who_may_only_read_a_history_sees_what_is_written_later(
+@pytest.mark.parametrize(
+    "writing", [True, False], ids=["while the writer is open", "after the writer has closed"]
+)
+def test_a_reader_without_write_permission_sees_decisions_that_are_written_later(
     read_only: Path, *, writing: bool
 ) -> None:
     uri = f"sqlite:///{read_only}"
@@ -905,7 +915,7 @@ def test_who_may_only_read_a_history_sees_what_is_written_later(
         assert len(reader.find(Search())) == 2
 
 
-def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(
+def test_a_leftover_write_ahead_log_that_is_not_read_is_reported(
     read_only: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     read_only.with_name("history.db-wal").write_bytes(b"left")
@@ -915,7 +925,7 @@ def test_who_may_only_read_a_history_is_told_of_a_log_that_was_left(
     assert not read_only.with_name("history.db-shm").exists()
 
 
-def test_a_history_that_cannot_be_written_names_the_file_that_is_in_the_way(
+def test_a_history_that_cannot_be_written_logs_the_file_without_permission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, index = tmp_path / "history.db", tmp_path / "history.db-shm"
@@ -929,7 +939,7 @@ def test_a_history_that_cannot_be_written_names_the_file_that_is_in_the_way(
     assert f"no permission to read and write {index}" in caplog.text
 
 
-def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
+def test_a_history_opened_for_reading_changes_nothing_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE mine (x)")
@@ -957,7 +967,9 @@ def test_who_only_looks_changes_nothing(tmp_path: Path) -> None:
         (Search(status="dead,invalid"), "reason_3"),
     ],
 )
-def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, index: str) -> None:
+def test_a_search_uses_an_index_and_scans_no_table(
+    tmp_path: Path, search: Search, index: str
+) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         consumer(history, handler=lambda _: None).process([call(1)])
     with History(f"sqlite:///{tmp_path}/history.db") as history, history._tables() as tables:
@@ -974,7 +986,7 @@ def test_a_search_reads_no_more_than_it_finds(tmp_path: Path, search: Search, in
     assert not [plan for plan in plans if "SCAN eventonce_history" in plan]
 
 
-def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
+def test_decisions_wait_for_a_history_that_is_away_and_are_written_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "SECOND_LINE", 3600)
@@ -990,7 +1002,7 @@ def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
         told = [line for line in caplog.messages if line.startswith("history: ")]
         assert [line.partition(" yet")[0] for line in told] == ["history: 1 events are not written"]
         with history._tables() as tables:
-            # Before the thread of the history can write again, and say so.
+            # Before the thread of the history can write again, and log that.
             caplog.set_level("INFO")
             tables.make()
         history.flush()
@@ -999,7 +1011,7 @@ def test_a_history_that_is_away_is_waited_for_and_its_work_goes_on(
         assert [one.id for one in history.find(Search())] == ["id-1"]
 
 
-def test_what_is_written_is_not_written_again_where_nothing_can_be_dropped(
+def test_written_decisions_are_not_written_again_when_old_decisions_cannot_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -1021,7 +1033,7 @@ def dropped_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.partition(":")[2].split()[0] for line in said]
 
 
-def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
+def test_decisions_that_come_faster_than_they_are_written_are_left_out_and_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_WAITING", 5)
@@ -1038,7 +1050,7 @@ def test_what_comes_faster_than_it_is_written_is_left_out_and_said(
     assert dropped_lines(caplog) == ["6"]
 
 
-def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
+def test_decisions_left_out_while_writes_fail_are_logged_soon_and_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_WAITING", 2)
@@ -1065,7 +1077,7 @@ def test_what_is_left_out_while_nothing_can_be_written_is_said_soon_and_seldom(
         assert history.dropped == 8
 
 
-def test_the_thread_says_what_is_left_out(
+def test_the_background_thread_logs_decisions_that_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_WAITING", 0)
@@ -1091,13 +1103,13 @@ def test_large_events_that_wait_do_not_fill_the_memory(
     assert history.dropped == 3, "there is room again"
 
 
-def test_neither_a_traceback_nor_a_result_waits_with_its_decision(
+def test_a_waiting_decision_holds_neither_a_traceback_nor_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody counts how much they hold."""
+    """The limit of waiting decisions does not count the memory of a traceback or a result."""
 
     class Large:
-        """A value that can be watched."""
+        """A value whose deletion can be observed."""
 
     held: list[ReferenceType[Large]] = []
 
@@ -1119,13 +1131,13 @@ def test_neither_a_traceback_nor_a_result_waits_with_its_decision(
         assert {one.reason[-7:] for one in history.find(Search())} == {"no line", ""}
 
 
-def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_and_write_the_history_file(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     History(f"sqlite:///{path}").close()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
+def test_the_child_of_a_fork_keeps_its_decisions(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as history:
         made = consumer(history, handler=lambda _: None)
@@ -1142,7 +1154,7 @@ def test_the_child_of_a_fork_keeps_what_it_decides(tmp_path: Path) -> None:
         assert len({one.worker for one in found}) == 2
 
 
-def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> None:
+def test_a_child_loses_no_decision_when_its_parent_closes_the_history(uri: str) -> None:
     history = History(uri)
     made = consumer(history, handler=lambda _: None)
     wrote, closed = os.pipe(), os.pipe()
@@ -1165,7 +1177,7 @@ def test_a_child_loses_nothing_where_its_parent_closes_the_history(uri: str) -> 
         assert [one.id for one in reader.find(Search())] == ["id-1", "id-2"]
 
 
-def test_a_fork_while_a_decision_is_written_holds_up_nobody(
+def test_a_fork_during_a_write_blocks_neither_the_parent_nor_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "FORK_WAIT", 0.05)
@@ -1194,14 +1206,14 @@ def test_a_fork_while_a_decision_is_written_holds_up_nobody(
         assert [one.id for one in history.find(Search())] == ["id-2"]
 
 
-def test_two_that_flush_at_once_count_what_waits_once(tmp_path: Path) -> None:
+def test_two_flushes_at_once_count_the_waiting_decisions_once(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         consumer(history, handler=lambda _: None).process([call(1)])
         with history._tables():
             both = [threading.Thread(target=history.flush) for _ in range(2)]
             for one in both:
                 one.start()
-            # Nothing tells that both wait; where they do not, the test holds no less.
+            # Nothing shows that both threads wait; where they do not, the test passes as well.
             time.sleep(0.05)
         for one in both:
             one.join()
@@ -1209,7 +1221,7 @@ def test_two_that_flush_at_once_count_what_waits_once(tmp_path: Path) -> None:
         assert len(history.find(Search())) == 1
 
 
-def test_a_database_that_is_silent_keeps_no_process_from_its_end(
+def test_a_silent_database_does_not_keep_a_process_from_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(background, "CLOSE_WAIT", 0.05)
@@ -1242,8 +1254,8 @@ def test_a_database_that_is_silent_keeps_no_process_from_its_end(
     assert history.dropped == 4, "each is counted once"
 
 
-@pytest.mark.parametrize("midst", [False, True], ids=["at once", "in the midst of a write"])
-def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
+@pytest.mark.parametrize("midst", [False, True], ids=["before a write", "during a write"])
+def test_a_silent_server_is_disconnected_and_the_decisions_wait(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -1282,7 +1294,7 @@ def test_a_server_that_is_silent_is_given_up_and_what_is_decided_waits(
         assert [one.id for one in history.find(Search())] == ["id-1"]
 
 
-def test_a_history_that_is_silent_holds_up_no_invocation(
+def test_a_silent_history_does_not_hold_up_an_invocation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600)
@@ -1293,7 +1305,7 @@ def test_a_history_that_is_silent_holds_up_no_invocation(
             made.process([call(1)])
             pool.submit(made.runtime.flush).result(PATIENCE)
             first = history._background._flushing
-            # Whoever comes while that write runs waits no more.
+            # A flush during that write does not wait.
             monkeypatch.setattr(recorder, "FLUSH_WAIT", 2 * PATIENCE)
             made.process([call(2)])
             pool.submit(made.runtime.flush).result(PATIENCE)
@@ -1305,7 +1317,9 @@ def test_a_history_that_is_silent_holds_up_no_invocation(
         assert [one.id for one in history.find(Search())] == ["id-1", "id-2", "id-3"]
 
 
-def test_what_is_left_at_the_end_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_decisions_that_are_not_written_at_the_end_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     history = History(f"sqlite:///{tmp_path}/history.db")
     with history._tables() as tables:
         tables._driver.run("DROP TABLE eventonce_history")
@@ -1325,19 +1339,19 @@ def test_what_is_left_at_the_end_is_said(tmp_path: Path, caplog: pytest.LogCaptu
         ("sqlite:////no/such/folder/h.db", "there is no folder"),
     ],
 )
-def test_a_wrong_address_is_told(wrong: str, said: str) -> None:
+def test_a_wrong_uri_is_reported(wrong: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         History(wrong)
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     path.write_text("not a database, and long enough to be seen as none" * 20)
     with pytest.raises(ConfigError, match="not a database"):
         History(f"sqlite:///{path}")
 
 
-def test_no_child_begins_in_the_midst_of_a_write(
+def test_a_fork_waits_for_the_end_of_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "FORK_WAIT", PATIENCE)
@@ -1394,7 +1408,7 @@ NOBODY = 65534
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """As somebody who may not do everything; the superuser may write to any folder."""
+    """Run the block as an ordinary user, because root may write to any folder."""
     if os.geteuid() != 0:
         yield
         return
@@ -1407,8 +1421,8 @@ def without_rights() -> Iterator[None]:
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that others may read and not write to, with a history of one decision."""
-    # No thread writes with the rights of another moment.
+    """A folder that other users may read but not write, with a history of one decision."""
+    # Otherwise the background thread could write while the process has other rights.
     monkeypatch.setattr(background, "WRITE_INTERVAL", 3600.0)
     with TemporaryDirectory() as name:
         path = Path(name)
@@ -1421,7 +1435,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.chmod(0o755)
 
 
-def test_a_history_in_a_folder_that_may_not_be_written_is_read(
+def test_a_history_in_a_read_only_folder_is_read(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with without_rights(), History(f"sqlite:///{folder}/history.db", look=True) as history:
@@ -1433,10 +1447,10 @@ def test_a_history_in_a_folder_that_may_not_be_written_is_read(
     assert [it.name for it in folder.iterdir()] == ["history.db"]
 
 
-def test_a_log_that_cannot_be_read_is_said_to_be_missing(
+def test_decisions_in_a_log_that_cannot_be_read_are_reported_as_missing(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A writer is at work, and the reader may read its file alone."""
+    """A writer is active, and the reader may read only the database file."""
     folder.chmod(0o755)
     (folder / "history.db").chmod(0o644)
     with History(f"sqlite:///{folder}/history.db") as writing:
@@ -1455,7 +1469,7 @@ def test_a_log_that_cannot_be_read_is_said_to_be_missing(
         folder.chmod(0o755)
 
 
-def test_a_reader_of_a_file_as_it_lies_there_sees_what_is_written_later(folder: Path) -> None:
+def test_a_reader_of_a_read_only_file_sees_decisions_that_are_written_later(folder: Path) -> None:
     """A dashboard keeps its history open for days."""
     uri = f"sqlite:///{folder}/history.db"
     with History(uri, look=True) as history:
@@ -1483,7 +1497,7 @@ def test_a_worker_begins_although_its_history_may_not_be_written(
         (line,) = [it.getMessage() for it in caplog.records]
         assert line.startswith("history: decisions wait in memory for the database: ")
         assert f"no permission to write in the directory {folder}" in line
-    # The right is given while it runs.
+    # The permission is given while the worker runs.
     folder.chmod(0o777)
     if there:
         (folder / "history.db").chmod(0o666)
@@ -1494,7 +1508,7 @@ def test_a_worker_begins_although_its_history_may_not_be_written(
     assert history.dropped == 0
 
 
-def test_a_file_that_may_not_be_written_is_named(
+def test_a_file_without_write_permission_is_named_in_the_log(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.chmod(0o777)

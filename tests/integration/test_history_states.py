@@ -59,7 +59,7 @@ def rows(history: History) -> list[tuple[Any, ...]]:
 
 
 def drop_table(history: History) -> None:
-    """The history as an older version has made it."""
+    """Make the history as an older version made it: without the table of subjects."""
     with history._tables() as tables:
         tables._driver.run(f"DROP TABLE {subjects.SUBJECTS}")
         tables._driver.commit()
@@ -80,7 +80,7 @@ def winners(history: History, search: Search = ALL) -> list[tuple[str, str, str 
 def test_a_copy_names_the_event_that_took_effect(
     history: History, monkeypatch: pytest.MonkeyPatch, probes: int
 ) -> None:
-    """However many keys there are to look for, and also where a search finds the copies alone."""
+    """For any number of keys, and also where a search finds only the copies."""
     monkeypatch.setattr(search_module, "MOST_PROBES", probes)
     crm, billing = consumer(history), consumer(history, "billing")
     for made, first in ((crm, "a"), (billing, "b")):
@@ -107,7 +107,7 @@ def test_a_copy_names_the_event_that_took_effect(
     assert ", of event a; 1 under the same" in whole.sentences[1]
 
 
-def test_a_version_that_was_dropped_names_the_one_that_was_applied(history: History) -> None:
+def test_a_dropped_version_names_the_version_that_was_applied(history: History) -> None:
     crm = consumer(history)
     sent = [agent("a", 1), agent("b", 20), agent("c", 10), agent("b", 20), agent("d", 20, "b")]
     for one in sent:
@@ -125,10 +125,10 @@ def test_a_version_that_was_dropped_names_the_one_that_was_applied(history: Hist
     assert sentence.endswith(f"older than {NOON + 20}, which was applied; event b has that version")
 
 
-def test_a_state_that_was_told_unchanged_leads_to_the_version_that_took_effect(
+def test_an_unchanged_state_names_the_version_that_took_effect(
     history: History,
 ) -> None:
-    """The record has the version and the id of the last one that was told."""
+    """The record in the store has the version and the id of the last unchanged event."""
     crm = consumer(history)
     crm.process([agent("a", 1, "on")])
     for number in range(2, 14):
@@ -139,11 +139,13 @@ def test_a_state_that_was_told_unchanged_leads_to_the_version_that_took_effect(
     found = winners(history)[1:]
     assert [status for _, status, _ in found] == ["unchanged"] * 12 + ["duplicate", "stale"]
     assert {winner for _, _, winner in found} == {"a"}
-    # Also where the versions between are none of those that are asked for.
+    # Also where the search leaves out the versions between.
     assert winners(history, Search(status="duplicate,stale")) == found[-2:]
 
 
-def test_a_winner_that_the_history_does_not_have_is_nobody(history: History) -> None:
+def test_a_copy_whose_first_event_is_not_in_the_history_names_no_other_event(
+    history: History,
+) -> None:
     crm = consumer(history)
     crm.observers[:], observers = [], list(crm.observers)
     crm.process([event("a", "call", call=1), agent("b", 20), event("", "call", call=2)])
@@ -164,7 +166,7 @@ def test_a_winner_that_the_history_does_not_have_is_nobody(history: History) -> 
 def test_the_last_effect_before_a_copy_is_its_winner(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record is forgotten in its time, and its event runs again."""
+    """After its record was forgotten, an event runs again."""
     clock = count(NOON)
     monkeypatch.setattr(recorder, "wall_clock", lambda: next(clock))
     crm = consumer(history)
@@ -184,7 +186,7 @@ def test_the_last_effect_before_a_copy_is_its_winner(
     assert "of event" not in " ".join(chapters[0].sentences), "each copy is of another event"
 
 
-def test_of_two_versions_with_one_order_neither_is_called_the_winner(history: History) -> None:
+def test_a_copy_of_two_versions_with_the_same_order_names_no_winner(history: History) -> None:
     crm = consumer(history)
     for one in (agent("a", 5, "on"), agent("b", 5, "off"), agent("c", 5, "on")):
         crm.process([one])
@@ -196,7 +198,7 @@ def test_of_two_versions_with_one_order_neither_is_called_the_winner(history: Hi
     ]
 
 
-def test_a_winner_does_not_contradict_what_the_store_compared(history: History) -> None:
+def test_a_winner_does_not_contradict_the_comparison_of_the_store(history: History) -> None:
     """Two stores with one name share the history: in the first, another event took effect."""
     crm, other = consumer(history), consumer(history)
     crm.process([event("a", "call", call=1)])
@@ -206,7 +208,7 @@ def test_a_winner_does_not_contradict_what_the_store_compared(history: History) 
     assert winners(history)[-1] == ("b", "duplicate", None)
 
 
-def test_winners_are_found_by_the_index_of_keys_in_one_question(tmp_path: Path) -> None:
+def test_winners_are_found_by_the_index_of_keys_in_one_query(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         crm = consumer(history)
         for id_ in ("a", "b"):
@@ -267,7 +269,7 @@ def test_the_subject_of_a_state_is_kept_and_found(history: History) -> None:
     assert len(rows(history)) == 4, "once for each key"
 
 
-def test_a_search_by_subject_reads_no_more_than_it_finds(tmp_path: Path) -> None:
+def test_a_search_by_subject_uses_indexes_and_scans_no_table(tmp_path: Path) -> None:
     with History(f"sqlite:///{tmp_path}/history.db") as history:
         consumer(history).process([agent("a", 1)])
         history.flush()
@@ -284,7 +286,7 @@ def test_a_search_by_subject_reads_no_more_than_it_finds(tmp_path: Path) -> None
     assert not [plan for plan in plans if "SCAN eventonce_history" in plan or "SCAN h" in plan]
 
 
-def test_a_subject_is_asked_of_the_rules_once_a_key(
+def test_the_subject_of_a_key_is_computed_once_while_it_is_cached(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bytes] = []
@@ -301,7 +303,7 @@ def test_a_subject_is_asked_of_the_rules_once_a_key(
         crm.process([event(f"c-{number}", "call", call=number)])
         history.flush()
     assert len(asked) == len(set(asked)) == 2
-    # Not for ever: whoever drops what is unused must know which are in use, and memory is bounded.
+    # Not for ever: the write also marks the subject as in use, and memory is bounded.
     monkeypatch.setattr(subjects, "MOST_KEYS", 1)
     crm.process([agent("a-9", 9)])
     history.flush()
@@ -312,10 +314,10 @@ def test_a_subject_is_asked_of_the_rules_once_a_key(
     assert len(asked) == 4
 
 
-def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(
+def test_a_key_that_the_rules_no_longer_make_gets_no_subject_from_the_new_rules(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rules may be read anew between a decision and its writing."""
+    """The rules may be reloaded between a decision and its write."""
     monkeypatch.setattr("eventonce.runtime.background.WRITE_INTERVAL", PATIENCE)
     crm = consumer(history)
     crm.process([agent("a", 1, queue=7)])
@@ -329,11 +331,11 @@ def test_a_key_that_the_rules_no_longer_make_has_no_other_subject(
     crm.process([agent("c", 3, queue=7)])
     history.flush()
     found = {one.id: one.subject for one in history.find(Search())}
-    # All decisions of a key have its subject, also those from before it was known.
+    # All decisions of a key have its subject, even decisions from before the subject was known.
     assert found == {"a": "", "b": "7", "c": "7"}
 
 
-def test_a_subject_that_cannot_be_told_costs_no_decision(
+def test_a_decision_is_kept_when_its_subject_cannot_be_computed(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
@@ -347,7 +349,7 @@ def test_a_subject_that_cannot_be_told_costs_no_decision(
     assert history.dropped == 0
 
 
-def test_no_subject_of_a_sender_is_refused_or_fills_the_disk(history: History) -> None:
+def test_an_odd_or_long_subject_is_kept_within_the_length_limit_and_found(history: History) -> None:
     long, odd, digest = "x" * 1000, "a\0\u00fc#", "#" + 32 * "0"
     crm = consumer(history)
     crm.process([agent("a", 1, user=long), agent("b", 1, user=odd), agent("c", 1, user=digest)])
@@ -400,7 +402,7 @@ def test_subjects_are_dropped_with_their_last_decision(
         crm.process([agent("a", 1), agent("b", 1, user="u-2")])
         history.flush()
         now += 80_000_000
-        # In use for a minute after it was written, whatever becomes of the clock of the process.
+        # A subject is in use for a minute after its write, whatever the clock of the process does.
         monkeypatch.setattr(subjects, "monotonic", lambda: inf)
         crm.process([agent("c", 2)])
         history.flush()
@@ -410,7 +412,7 @@ def test_subjects_are_dropped_with_their_last_decision(
         assert rows(history) == [("u-1",)]
 
 
-def test_a_subject_goes_with_the_conversation_that_alone_had_it(history: History) -> None:
+def test_a_subject_is_forgotten_with_the_only_conversation_that_has_it(history: History) -> None:
     crm = consumer(history)
     crm.process([agent("a", 1, conversationId="c-1"), agent("b", 2, conversationId="c-2")])
     crm.process([agent("c", 1, user="u-2", conversationId="c-1")])
@@ -419,7 +421,7 @@ def test_a_subject_goes_with_the_conversation_that_alone_had_it(history: History
     assert rows(history) == [("u-1",)]
 
 
-def test_a_history_of_an_older_version_is_read_and_given_the_table(uri: str) -> None:
+def test_a_history_of_an_older_version_is_read_and_gets_the_table_of_subjects(uri: str) -> None:
     with History(uri) as history:
         consumer(history).process([agent("a", 1, conversationId="c-1")])
         history.flush()
@@ -437,11 +439,11 @@ def test_a_history_of_an_older_version_is_read_and_given_the_table(uri: str) -> 
         crm.process([agent("a", 1)])
         crm.process([agent("b", 2)])
         history.flush()
-        # The subject is one of the key, so that earlier decisions have it, too.
+        # The subject belongs to the key, so that earlier decisions have it, too.
         assert [one.subject for one in history.find(Search(subject="u-1"))] == ["u-1"] * 3
 
 
-def test_whoever_may_not_make_the_table_keeps_decisions_all_the_same(
+def test_a_user_without_the_right_to_create_the_table_of_subjects_still_keeps_decisions(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")

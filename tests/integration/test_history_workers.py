@@ -1,5 +1,5 @@
-"""The state of workers on both databases: which leases are held is seen by others, and by nobody
-for longer than it is of use."""
+"""The state of workers on both databases: other processes see the leases that are held, and only
+for as long as they are of use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.servers.postgres import Cluster
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is told is told at once."""
+    """Decisions and states are written at once."""
     monkeypatch.setattr(background, "WRITE_INTERVAL", 0.01)
     monkeypatch.setattr(recorder, "REPORT_INTERVAL", 0.0)
 
@@ -63,7 +63,7 @@ def running(history: History, *events: bytes, **rule: Any) -> Iterator[None]:
 
 
 def state_of(reader: History, ready: Callable[[WorkerState], object]) -> WorkerState:
-    """The one state that is told, once this is true of it."""
+    """The only state in the history, once `ready` is true of it."""
     found: list[WorkerState] = []
 
     def told() -> bool:
@@ -85,7 +85,7 @@ def rows_in(history: History) -> list[tuple[Any, ...]]:
     return rows
 
 
-def test_a_lease_is_seen_by_another_process_while_it_is_held_and_names_nobody(uri: str) -> None:
+def test_a_lease_is_visible_to_a_reader_while_it_is_held_and_shows_no_id(uri: str) -> None:
     event = call(1, id="event-4711", type="call.c-secret.event-4711", conversationId="c-secret")
     before = wall_clock()
     with History(uri, worker="w1") as history, History(uri, look=True) as reader:
@@ -111,7 +111,7 @@ def test_a_lease_is_seen_by_another_process_while_it_is_held_and_names_nobody(ur
         assert reader.states() == [], "a process that has ended tells nothing"
 
 
-def test_of_many_leases_the_oldest_are_told(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_leases_the_oldest_are_shown(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "MOST_LEASES", 2)
     events = [call(number) for number in range(3)]
     with History(uri, worker="w1") as history, running(history, *events):
@@ -125,7 +125,7 @@ def test_of_many_leases_the_oldest_are_told(uri: str, monkeypatch: pytest.Monkey
         ]
 
 
-def test_a_run_that_was_lost_or_is_overdue_or_has_no_lease_is_told_so(tmp_path: Path) -> None:
+def test_a_run_is_shown_as_lost_overdue_or_unguarded(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/history.db"
     with History(uri) as history, running(history, *map(call, range(4)), timeout="1h"):
         (held,) = [one.held for one in history._watched.values()]
@@ -143,8 +143,8 @@ def test_a_run_that_was_lost_or_is_overdue_or_has_no_lease_is_told_so(tmp_path: 
         unguarded.token = token
 
 
-def test_a_process_that_ends_while_a_handler_runs_is_told_no_longer(uri: str) -> None:
-    """Its runs are settled or freed as it ends, although their threads may still be there."""
+def test_a_process_that_ends_while_a_handler_runs_is_no_longer_listed(uri: str) -> None:
+    """Its runs are settled or freed as it ends, although their threads may still run."""
     history = History(uri, worker="w1")
     with running(history, call(1)):
         history.keep_up()
@@ -154,7 +154,7 @@ def test_a_process_that_ends_while_a_handler_runs_is_told_no_longer(uri: str) ->
             assert reader.states() == []
 
 
-def test_a_process_that_is_not_heard_of_any_more_is_told_and_dropped_after_an_hour(
+def test_a_process_that_stopped_reporting_is_noted_and_dropped_after_an_hour(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(uri, worker="w1")
@@ -186,7 +186,7 @@ def test_a_process_that_is_not_heard_of_any_more_is_told_and_dropped_after_an_ho
         assert tidier.states() == []
 
 
-def test_a_history_of_before_the_table_is_read_and_gets_it(uri: str) -> None:
+def test_a_history_without_the_table_of_workers_is_read_and_gets_the_table(uri: str) -> None:
     with History(uri) as old, old._tables() as tables:
         tables._driver.run(f"DROP TABLE {WORKERS}")
         tables._driver.commit()
@@ -209,7 +209,7 @@ def _open_transactions(cluster: Cluster) -> int:
     return int(many)
 
 
-def test_who_may_not_make_the_table_still_keeps_what_is_decided(
+def test_a_user_without_the_right_to_create_the_table_of_workers_still_keeps_decisions(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eventonce.log.SECOND_LINE", PATIENCE)
@@ -239,9 +239,7 @@ def test_who_may_not_make_the_table_still_keeps_what_is_decided(
 
 
 @pytest.mark.parametrize("worker", ["", "a name of many"])
-def test_the_child_of_a_fork_tells_its_own_state_and_takes_back_its_own(
-    uri: str, worker: str
-) -> None:
+def test_the_child_of_a_fork_reports_and_removes_only_its_own_state(uri: str, worker: str) -> None:
     waits, ends = os.pipe()
     with History(uri, worker=worker) as history:
         watched(history, lambda _: None)
@@ -272,7 +270,7 @@ def test_the_child_of_a_fork_tells_its_own_state_and_takes_back_its_own(
         assert left.process == states[str(os.getpid())].process
 
 
-def test_a_consumer_that_raises_when_asked_ends_no_thread(
+def test_an_error_in_the_in_flight_count_does_not_end_the_background_thread(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raises() -> int:
@@ -287,7 +285,7 @@ def test_a_consumer_that_raises_when_asked_ends_no_thread(
         until(lambda: history.find(Search()))
 
 
-def test_an_idle_worker_is_told_to_live(uri: str) -> None:
+def test_an_idle_worker_reports_its_state_without_leases(uri: str) -> None:
     with History(uri, worker="w1") as history:
         history.observer(Consumer("memory:", name="crm"), "http")
         history.keep_up()

@@ -1,5 +1,5 @@
-"""One function behind every door that AWS has for it: each event takes effect once, whichever door
-it comes through, and through whichever its copy comes."""
+"""One function behind every trigger that AWS has for it: each event takes effect once, whichever
+trigger delivers the event, and whichever delivers its copy."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ handler = lambda_handler(consumer)
 """
 
 
-class Doors:
-    """Ways to the function; each takes an event as it is, or makes one of its detail."""
+class Triggers:
+    """The triggers of the function; each sends an event as it is, or makes one from its detail."""
 
     def __init__(self, world: Account) -> None:
         self.world = world
@@ -98,7 +98,7 @@ class Doors:
         self._posted("doors.alb.localhost", "/events", event, **signed)
 
     def _posted(self, host: str, path: str, event: dict[str, Any], **headers: str) -> None:
-        """A request as a client of that host sends it, to where the emulator listens."""
+        """A request as a client of that host sends it, sent to the address of the emulator."""
         emulator = urlsplit(self.world.endpoint)
         line = http.client.HTTPConnection(emulator.hostname or "", emulator.port, timeout=PATIENCE)
         headers |= {"Host": host, "Content-Type": "application/json"}
@@ -140,27 +140,27 @@ class Doors:
 
 
 @pytest.fixture(scope="module")
-def doors() -> Iterator[Doors]:
+def triggers() -> Iterator[Triggers]:
     with account() as world:
-        made = Doors(world)
+        made = Triggers(world)
         yield made
         made.close()
 
 
-WAYS: list[Callable[[Doors, dict[str, Any]], None]] = [
-    Doors.as_a_list,
-    Doors.by_function_url,
-    Doors.by_api_gateway,
-    Doors.by_load_balancer,
-    Doors.by_topic,
-    Doors.by_topic_and_queue,
-    Doors.by_rule,
+WAYS: list[Callable[[Triggers, dict[str, Any]], None]] = [
+    Triggers.as_a_list,
+    Triggers.by_function_url,
+    Triggers.by_api_gateway,
+    Triggers.by_load_balancer,
+    Triggers.by_topic,
+    Triggers.by_topic_and_queue,
+    Triggers.by_rule,
 ]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_event_takes_effect_once_through_whichever_door_it_comes(
-    doors: Doors, way: Callable[[Doors, dict[str, Any]], None]
+def test_an_event_takes_effect_once_through_each_trigger(
+    triggers: Triggers, way: Callable[[Triggers, dict[str, Any]], None]
 ) -> None:
     name = way.__name__
     event = {
@@ -169,15 +169,15 @@ def test_an_event_takes_effect_once_through_whichever_door_it_comes(
         "source": SOURCE,
         "detail": call(name),
     }
-    way(doors, event)
-    until(lambda: doors.world.counted()[name] >= 1)
-    until(lambda: settled(doors, event))
-    assert doors.world.counted()[name] == 1
+    way(triggers, event)
+    until(lambda: triggers.world.counted()[name] >= 1)
+    until(lambda: settled(triggers, event))
+    assert triggers.world.counted()[name] == 1
 
 
-def settled(doors: Doors, event: dict[str, Any]) -> bool:
-    """Whether the same event, given to the function directly, is a copy; until then it is busy."""
-    answer = doors.clients["lambda"].invoke(FunctionName="doors", Payload=json.dumps(event))
+def settled(triggers: Triggers, event: dict[str, Any]) -> bool:
+    """Whether the same event, given to the function directly, is a copy; it may be busy before."""
+    answer = triggers.clients["lambda"].invoke(FunctionName="doors", Payload=json.dumps(event))
     said = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         assert "busy" in said["errorMessage"], said

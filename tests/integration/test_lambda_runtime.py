@@ -60,8 +60,8 @@ handler = lambda_handler(consumer)
 
 SYNC = "consumer.on(act)"
 TRIES = 3
-"""How often something may be tried that a machine which stands still for seconds can spoil: Lambda
-ends a process when its time is over, whatever kept it."""
+"""How often a step is tried that a busy machine can spoil: Lambda ends a process when its time is
+over, even if the machine paused for seconds."""
 
 ASYNC = """
 @consumer.on
@@ -76,7 +76,7 @@ def function(register: str = SYNC) -> str:
 
 
 def call(number: int, **do: str) -> dict[str, Any]:
-    """An event, and what its handler does at which attempt."""
+    """An event whose detail says what the handler does at each attempt."""
     told = {name.removeprefix("at_"): what for name, what in do.items()}
     detail = {"call": number, "do": told}
     return {"id": f"id-{number}", "detail-type": "call", "source": "s", "detail": detail}
@@ -119,7 +119,7 @@ def register(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_an_event_takes_effect_once_however_often_it_is_invoked_with(
+def test_an_event_takes_effect_once_when_the_function_is_invoked_with_it_twice(
     tmp_path: Path, register: str
 ) -> None:
     with environment(function(register), env={"FOLDER": str(tmp_path)}) as env:
@@ -130,7 +130,7 @@ def test_an_event_takes_effect_once_however_often_it_is_invoked_with(
     assert effects(tmp_path) == ["1 1"]
 
 
-def test_a_tap_writes_each_retry_to_the_log_under_the_request_of_the_first(tmp_path: Path) -> None:
+def test_a_tap_logs_each_retry_under_the_request_id_of_the_first_attempt(tmp_path: Path) -> None:
     variables = {"FOLDER": str(tmp_path), "EVENTONCE_TAP": "log"}
     with environment(function(), env=variables) as env:
         env.invoke_async(call(1, at_1="raise", at_2="exit"))
@@ -153,7 +153,7 @@ def test_an_asynchronous_invocation_is_retried_until_its_handler_succeeds(
     assert effects(tmp_path) == ["1 3"]
 
 
-def test_an_asynchronous_invocation_that_always_fails_is_a_letter_before_lambda_drops_it(
+def test_an_asynchronous_event_that_always_fails_is_a_dead_letter_before_lambda_drops_it(
     tmp_path: Path, register: str
 ) -> None:
     do = {f"at_{attempt}": "raise" for attempt in range(1, 9)}
@@ -179,7 +179,7 @@ def test_an_exit_frees_the_event_and_lambda_tries_again(tmp_path: Path) -> None:
     assert effects(tmp_path) == ["1 2"]
 
 
-def test_a_crash_counts_as_an_attempt_and_is_busy_until_the_invocation_had_to_end(
+def test_a_crash_counts_as_an_attempt_and_a_later_retry_runs_the_event(
     tmp_path: Path,
 ) -> None:
     with environment(function(), env={"FOLDER": str(tmp_path)}) as env:
@@ -198,7 +198,7 @@ def test_a_crash_counts_as_an_attempt_and_is_busy_until_the_invocation_had_to_en
 def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
     tmp_path: Path, register: str
 ) -> None:
-    """With the rule's own lease, an hour, nobody could take it over while this test waits."""
+    """With the rule's own lease of an hour, no retry could run while this test waits."""
     settings = {"FOLDER": str(tmp_path), "LEASE": "1h"}
     with environment(function(register), env=settings, timeout=1) as env:
         for number in range(TRIES):
@@ -215,12 +215,12 @@ def test_a_time_out_ends_the_lease_too_so_that_the_retry_runs(
     assert effects(tmp_path) == [f"{number} 2"]
 
 
-def test_a_batch_too_long_for_the_function_is_handed_back_in_time(tmp_path: Path) -> None:
+def test_the_rest_of_a_batch_too_long_for_the_function_is_returned_in_time(tmp_path: Path) -> None:
     found: list[Any] = []
     for number in range(TRIES):
         folder = tmp_path / str(number)
         folder.mkdir()
-        kinds, settled = _handed_back(folder)
+        kinds, settled = _invoked_until_done(folder)
         once = sorted(effects(folder)) == [f"{number} 1" for number in range(8)]
         if set(kinds) == {"response"} and len(kinds) > 1 and all(settled) and once:
             return
@@ -228,8 +228,8 @@ def test_a_batch_too_long_for_the_function_is_handed_back_in_time(tmp_path: Path
     raise AssertionError(found)
 
 
-def _handed_back(folder: Path) -> tuple[list[str], list[int]]:
-    """How a function with three seconds answers until a batch is done, and what it settled."""
+def _invoked_until_done(folder: Path) -> tuple[list[str], list[int]]:
+    """The kinds of answers of a function with three seconds, and how many events each settled."""
     waiting = {f"message-{number}": record(number, at_1="work") for number in range(8)}
     kinds: list[str] = []
     settled: list[int] = []
@@ -245,23 +245,23 @@ def _handed_back(folder: Path) -> tuple[list[str], list[int]]:
     return kinds, settled
 
 
-def test_of_a_batch_the_process_did_not_survive_the_settled_ones_are_copies(
+def test_the_settled_events_of_a_batch_whose_process_was_killed_do_not_run_again(
     tmp_path: Path,
 ) -> None:
     expected = ["0 1", "1 1", "2 1", "3 2", "4 2"]
     for number in range(TRIES):
         folder = tmp_path / str(number)
         folder.mkdir()
-        if _survived(folder) == expected:
+        if _effects_of_killed_batch(folder) == expected:
             return
     assert effects(folder) == expected
 
 
-def _survived(folder: Path) -> list[str]:
+def _effects_of_killed_batch(folder: Path) -> list[str]:
     """The effects of a batch whose third event hangs at first."""
     records = [record(1), record(2), record(3, at_1="hang"), record(4)]
     with environment(function(), env={"FOLDER": str(folder)}) as env:
-        # A warm function knows how long an event takes, and claims the whole batch at once.
+        # A warm function has measured how long an event takes, and claims the whole batch at once.
         env.invoke(call(0))
         assert env.invoke({"Records": records}, timeout=3).kind == "timeout"
         if not (folder / "hanging").exists():
@@ -276,7 +276,9 @@ def _survived(folder: Path) -> list[str]:
 
 
 @contextmanager
-def two(folder: Path, register: str, lease: str = "60s") -> Iterator[list[Environment]]:
+def two_environments(
+    folder: Path, register: str, lease: str = "60s"
+) -> Iterator[list[Environment]]:
     """Two environments of one function."""
     settings = {"FOLDER": str(folder), "LEASE": lease}
     with ExitStack() as stack:
@@ -284,9 +286,9 @@ def two(folder: Path, register: str, lease: str = "60s") -> Iterator[list[Enviro
         yield [stack.enter_context(environment(code, env=settings)) for _ in range(2)]
 
 
-def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, register: str) -> None:
+def test_the_same_request_in_two_environments_runs_once(tmp_path: Path, register: str) -> None:
     event = call(1, at_1="hold")
-    with two(tmp_path, register) as (first, second):
+    with two_environments(tmp_path, register) as (first, second):
         first.begin(event, id="r")
         until((tmp_path / "held").exists)
         answer = second.invoke(event, id="r")
@@ -299,7 +301,7 @@ def test_the_same_request_in_two_environments_runs_in_one(tmp_path: Path, regist
 
 
 def freeze(env: Environment, file: Path) -> None:
-    """Stop it while it does not hold the lock of the store's file: nobody could write to it."""
+    """Stop the environment while it does not lock the store's file, so that others can write."""
     end = time.monotonic() + PATIENCE
     while True:
         env.freeze()
@@ -311,11 +313,11 @@ def freeze(env: Environment, file: Path) -> None:
         time.sleep(0.05)
 
 
-def test_an_environment_frozen_in_the_middle_settles_nothing_once_another_took_over(
+def test_an_environment_frozen_during_a_run_is_fenced_after_a_takeover(
     tmp_path: Path,
 ) -> None:
     event = call(1, at_1="hold")
-    with two(tmp_path, SYNC, lease="500ms") as (first, second):
+    with two_environments(tmp_path, SYNC, lease="500ms") as (first, second):
         first.begin(event, id="r")
         until((tmp_path / "held").exists)
         freeze(first, tmp_path / "store.db")
@@ -329,7 +331,9 @@ def test_an_environment_frozen_in_the_middle_settles_nothing_once_another_took_o
         assert counted(first.invoke(event, id="r"))["duplicates"] == 1
 
 
-def test_an_environment_frozen_between_invocations_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_environment_frozen_between_invocations_continues_after_it_is_thawed(
+    tmp_path: Path,
+) -> None:
     settings = {"FOLDER": str(tmp_path), "LEASE": "100ms"}
     with environment(function(ASYNC), env=settings) as env:
         assert counted(env.invoke(call(1)))["processed"] == 1
@@ -344,7 +348,7 @@ def test_an_environment_frozen_between_invocations_goes_on_where_it_was(tmp_path
 
 
 def test_a_message_that_kills_its_process_is_given_up_after_its_attempts(tmp_path: Path) -> None:
-    """A queue brings it for as long as that takes, which Lambda itself does not."""
+    """A queue delivers the message as often as that takes; Lambda itself does not."""
     do = {f"at_{attempt}": "exit" for attempt in range(1, 9)}
     settings = {"FOLDER": str(tmp_path), "LEASE": "50ms"}
     exits, end = 0, time.monotonic() + PATIENCE
@@ -357,7 +361,7 @@ def test_a_message_that_kills_its_process_is_given_up_after_its_attempts(tmp_pat
             assert time.monotonic() < end, answer
             time.sleep(0.05)
         assert GIVEN_UP in env.said
-    # The first does not count: nobody knows what else ran in that process.
+    # The first exit does not count: another event in that process may have caused it.
     assert exits == 6
     store = SQLiteStore(tmp_path / "store.db")
     (letter,) = store.letters()
@@ -365,7 +369,7 @@ def test_a_message_that_kills_its_process_is_given_up_after_its_attempts(tmp_pat
     store.close()
 
 
-def test_a_function_that_is_set_up_wrongly_says_so_before_it_takes_anything() -> None:
+def test_a_wrong_configuration_fails_the_initialization_of_the_function() -> None:
     code = "from eventonce import Consumer\nConsumer('redis://127.0.0.1:1', rules='genesis')"
     with environment(code) as env:
         answer = env.invoke(call(1))

@@ -1,4 +1,4 @@
-"""`Retry(after=…)` behind a queue: the message comes again when the handler says."""
+"""`Retry(after=…)` behind a queue: the message comes again after the time that it names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HIDDEN = "600"
 
 
 class Shop:
-    """A function whose handler says, for the calls it is told of, after how long to try again."""
+    """A function whose handler raises `Retry` for the calls in `after`, with their time."""
 
     def __init__(self) -> None:
         self.after: dict[str, float | None] = {}
@@ -64,7 +64,7 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         client.close()
 
 
-def test_a_message_is_visible_again_when_its_handler_says(sqs: Any) -> None:
+def test_a_message_is_visible_again_after_the_time_that_its_handler_names(sqs: Any) -> None:
     url = sqs.create_queue(QueueName="calls", Attributes={"VisibilityTimeout": HIDDEN})["QueueUrl"]
     asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
     arn = asked["Attributes"]["QueueArn"]
@@ -84,7 +84,7 @@ def test_a_message_is_visible_again_when_its_handler_says(sqs: Any) -> None:
 
 
 class Held:
-    """A queue that notes what it is asked to hide, and refuses what it is told to."""
+    """A queue that records the receipts to hide, and refuses the receipts in `refused`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []
@@ -105,7 +105,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return queue
 
 
-def test_what_stands_behind_it_in_its_group_waits_as_long(held: Held) -> None:
+def test_the_next_messages_of_the_same_group_wait_as_long(held: Held) -> None:
     shop = Shop()
     shop.after = {"a2": 7.2, "b1": None}
     batch = [
@@ -116,7 +116,7 @@ def test_what_stands_behind_it_in_its_group_waits_as_long(held: Held) -> None:
     assert held.asked == [("a2", 8), ("a3", 8)]
 
 
-def test_what_cannot_be_held_comes_as_the_queue_says_and_the_log_tells(
+def test_a_failure_to_delay_a_message_is_logged_and_the_message_stays_in_the_queue(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop = Shop()
@@ -130,14 +130,16 @@ def test_what_cannot_be_held_comes_as_the_queue_says_and_the_log_tells(
 
 
 @pytest.mark.parametrize("odd", [{}, {"receiptHandle": None}, {"eventSourceARN": 7}])
-def test_a_record_that_does_not_say_whose_it_is_is_left_alone(held: Held, odd: Any) -> None:
+def test_a_record_without_a_receipt_or_a_valid_queue_arn_is_not_delayed(
+    held: Held, odd: Any
+) -> None:
     shop = Shop()
     shop.after = {"a": 5}
     assert failures(shop.handler({"Records": [record("a") | odd]}, None)) == ["message-a"]
     assert held.asked == []
 
 
-def test_an_invocation_that_is_about_to_end_asks_for_nothing(
+def test_an_invocation_that_is_about_to_end_delays_no_message(
     held: Held, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Context:

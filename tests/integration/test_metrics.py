@@ -1,4 +1,4 @@
-"""A real Prometheus reads a receiver and a worker, and an alert of ours fires in it."""
+"""The metrics of a receiver, which a real Prometheus reads and alerts on, and of a worker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def events(first: int, number: int) -> list[dict[str, Any]]:
 
 
 class Prometheus:
-    """A server that is asked over its API."""
+    """A Prometheus server, queried over its API."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1"
@@ -63,12 +63,12 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def value(self, query: str) -> float | None:
-        """The value of a query that has one; None while it has none."""
+        """The value of a query, or None while the query has no result."""
         found = self.ask("query", query=query)["result"]
         return float(found[0]["value"][1]) if found else None
 
 
-def test_prometheus_reads_what_a_receiver_counts_and_its_alert_fires(tmp_path: Path) -> None:
+def test_prometheus_reads_the_metrics_of_a_receiver_and_an_alert_fires(tmp_path: Path) -> None:
     program = shutil.which("prometheus")
     if not program:
         missing("Prometheus: apt-get install prometheus")
@@ -138,7 +138,7 @@ def test_the_worker_has_metrics_at_its_health_endpoint_unless_they_are_off(tmp_p
 
 
 def _read(port: int) -> tuple[int, str]:
-    """The status and the text of /metrics; status 0 while nobody answers."""
+    """The status and the text of /metrics; status 0 while no server answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             return answer.status, answer.read().decode()

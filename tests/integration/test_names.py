@@ -1,5 +1,5 @@
-"""The names of consumers in each store: found by `eventonce show` from anywhere, and paid for once
-a process."""
+"""The names of consumers in each store: `eventonce show` finds them from any folder, and a process
+stores each name once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(consumer.process([sys.stdin.read()])[0].status)
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name is kept before a test goes on, however busy the machine is."""
+    """A name is stored before a test continues, however busy the machine is."""
     monkeypatch.setattr(background_task, "EXIT_WAIT", PATIENCE)
 
 
@@ -66,8 +66,8 @@ def _table(endpoint: str) -> str:
     return uri
 
 
-def test_show_finds_an_event_of_a_program_whatever_its_name_is(uri: str, tmp_path: Path) -> None:
-    """Under the name in its code, from another folder, without a file or a history."""
+def test_show_finds_an_event_whatever_name_its_consumer_has(uri: str, tmp_path: Path) -> None:
+    """The name is only in the code of a program; there is no configuration file and no history."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     event = elsewhere / "event.json"
@@ -106,13 +106,13 @@ def _costs(count: Callable[[], int], store: Any) -> list[int]:
     return [after - before for before, after in pairwise(costs)]
 
 
-def test_a_call_to_redis_is_made_once_a_process(node: Node) -> None:
+def test_the_name_of_a_consumer_costs_a_call_to_redis_once_a_process(node: Node) -> None:
     client = node.client()
     store = RedisStore.from_uri(f"{node.uri}?prefix={secrets.token_hex(4)}")
     assert _costs(lambda: _trips(client), store) == [2, 1, 2]
 
 
-def test_a_request_to_dynamodb_is_made_once_a_process(
+def test_the_name_of_a_consumer_costs_requests_to_dynamodb_once_a_process(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
@@ -125,7 +125,7 @@ def test_a_request_to_dynamodb_is_made_once_a_process(
     uri = _table(endpoint)
     monkeypatch.setattr(Table, "call", noted)
     assert _costs(lambda: len(sent), DynamoDBStore.from_uri(uri)) == [2, 1, 2]
-    # A claim and its settlement; a look at the names, another in the change of them, and the write.
+    # A claim and its settlement; a read of the names, a second read in their update, and the write.
     first = ["batch_execute_statement", *["batch_get_item"] * 2, *["put_item"] * 2]
     assert sorted(sent[:5]) == first
     sent.clear()

@@ -1,4 +1,4 @@
-"""Django over `job.connection`: models, savepoints, and what would end the transaction."""
+"""Django over `job.connection`: models, savepoints, and calls that would end the transaction."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Call(models.Model):  # type: ignore[misc]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Its time zone is not Django's."""
+    """A cluster whose time zone differs from Django's."""
     with serving() as cluster, opened(cluster):
         cluster.execute("ALTER DATABASE postgres SET timezone = 'America/New_York'")
         connections.settings["default"]["PORT"] = cluster.port
@@ -79,11 +79,11 @@ def processed(uri: str, handler: Callable[[Job], object], *numbers: int) -> list
 
 
 def kept() -> list[int]:
-    """By Django's own connection."""
+    """The stored calls, read by Django's own connection."""
     return sorted(Call.objects.values_list("call", flat=True))
 
 
-def test_what_models_write_commits_with_the_completion(cluster: Cluster) -> None:
+def test_the_writes_of_models_commit_with_the_completion(cluster: Cluster) -> None:
     own = connection.connection
 
     def handler(job: Job) -> None:
@@ -102,9 +102,10 @@ def test_what_models_write_commits_with_the_completion(cluster: Cluster) -> None
     assert kept() == []
 
 
-def test_what_is_read_is_as_django_reads_it(cluster: Cluster) -> None:
-    """Instants in its time zone, JSON by its own decoder; and the handler's own statements go on
-    as they were."""
+def test_values_are_read_with_the_time_zone_and_the_json_decoder_of_django(
+    cluster: Cluster,
+) -> None:
+    """The statements of the handler outside the block keep the settings of its connection."""
     read: list[object] = []
 
     def handler(job: Job) -> None:
@@ -121,7 +122,7 @@ def test_what_is_read_is_as_django_reads_it(cluster: Cluster) -> None:
     assert Call.objects.get().at == NOON
 
 
-def test_blocks_inside_are_savepoints(cluster: Cluster) -> None:
+def test_nested_blocks_are_savepoints(cluster: Cluster) -> None:
     def raise_inside(job: Job) -> None:
         with atomic(job):
             made(3)
@@ -160,7 +161,7 @@ def durable() -> None:
         lambda: transaction.on_commit(lambda: None),
     ],
 )
-def test_what_would_end_the_transaction_or_wait_for_its_end_fails_the_run(
+def test_a_call_that_ends_the_transaction_or_waits_for_its_end_fails_the_run(
     cluster: Cluster, ends: Callable[[], None]
 ) -> None:
     def handler(job: Job) -> None:
@@ -172,7 +173,7 @@ def test_what_would_end_the_transaction_or_wait_for_its_end_fails_the_run(
     assert kept() == []
 
 
-def test_another_store_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_store_other_than_postgresql_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     def handler(job: Job) -> None:
         with atomic(job):
             made(1)

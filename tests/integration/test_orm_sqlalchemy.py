@@ -49,7 +49,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(uri: str) -> Iterator[sa.Engine]:
-    """Another engine, which sees what was committed."""
+    """Another engine, which sees only committed rows."""
     engine = sa.create_engine(uri.replace("postgresql:", "postgresql+psycopg:"))
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
@@ -72,7 +72,7 @@ def kept(engine: sa.Engine) -> list[int]:
         return list(session.scalars(sa.select(Call.id).order_by(Call.id)))
 
 
-def test_what_a_session_writes_commits_with_the_completion(uri: str, engine: sa.Engine) -> None:
+def test_the_writes_of_a_session_commit_with_the_completion(uri: str, engine: sa.Engine) -> None:
     def handler(job: Job) -> None:
         number = job.event.detail["call"]
         with orm.session(job) as session:
@@ -90,7 +90,9 @@ def test_what_a_session_writes_commits_with_the_completion(uri: str, engine: sa.
         assert (row.name, row.parts) == ("Müller", {"of": [1]})
 
 
-def test_a_session_may_commit_and_roll_back_as_it_is_used_to(uri: str, engine: sa.Engine) -> None:
+def test_a_session_may_commit_and_roll_back_inside_the_transaction(
+    uri: str, engine: sa.Engine
+) -> None:
     def handler(job: Job) -> None:
         with orm.session(job) as session:
             session.add(call(1))
@@ -110,7 +112,7 @@ def test_a_session_may_commit_and_roll_back_as_it_is_used_to(uri: str, engine: s
     assert kept(engine) == [1, 3]
 
 
-def test_what_was_committed_in_a_session_is_undone_with_the_handler(
+def test_a_commit_of_a_session_is_undone_when_the_handler_raises(
     uri: str, engine: sa.Engine
 ) -> None:
     def handler(job: Job) -> None:
@@ -123,7 +125,7 @@ def test_what_was_committed_in_a_session_is_undone_with_the_handler(
     assert kept(engine) == []
 
 
-def test_a_block_that_raises_is_undone_though_the_handler_goes_on(
+def test_a_block_that_raises_is_undone_although_the_handler_continues(
     uri: str, engine: sa.Engine
 ) -> None:
     def raise_inside(job: Job) -> None:
@@ -169,7 +171,7 @@ def test_autocommit_is_refused(cluster: Cluster) -> None:
     assert "autocommit is refused" in outcome.reason
 
 
-def test_a_session_kept_beyond_its_block_writes_nowhere(uri: str, engine: sa.Engine) -> None:
+def test_a_session_kept_beyond_its_block_cannot_write(uri: str, engine: sa.Engine) -> None:
     left: list[Session] = []
 
     def handler(job: Job) -> None:
@@ -184,7 +186,7 @@ def test_a_session_kept_beyond_its_block_writes_nowhere(uri: str, engine: sa.Eng
     assert kept(engine) == []
 
 
-def test_a_pool_whose_rows_are_dicts_serves_too(cluster: Cluster) -> None:
+def test_a_pool_with_dict_rows_works_too(cluster: Cluster) -> None:
     found: list[object] = []
 
     def handler(job: Job) -> None:

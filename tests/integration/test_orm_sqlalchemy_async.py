@@ -21,7 +21,7 @@ from tests.servers.postgres import Cluster
 
 @pytest.fixture
 def engine(cluster: Cluster) -> Iterator[sa.Engine]:
-    """Another engine, which sees what was committed."""
+    """Another engine, which sees only committed rows."""
     engine = sa.create_engine(cluster.uri().replace("postgresql:", "postgresql+psycopg:"))
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
@@ -35,10 +35,10 @@ def processed(uri: str, handler: Callable[[Job], Awaitable[None]], *numbers: int
         return asyncio.run(consumer.process_async([event(number) for number in numbers]))
 
 
-def test_what_async_sessions_write_commits_with_the_completion(
+def test_the_writes_of_async_sessions_commit_with_the_completion(
     cluster: Cluster, engine: sa.Engine
 ) -> None:
-    """Side by side, each in the transaction of its own handler."""
+    """The sessions overlap, each in the transaction of its own handler."""
     together = asyncio.Barrier(3)
 
     async def handler(job: Job) -> None:
@@ -58,7 +58,7 @@ def test_what_async_sessions_write_commits_with_the_completion(
     assert kept(engine) == [1, 3]
 
 
-def test_an_async_session_may_commit_and_roll_back_as_it_is_used_to(
+def test_an_async_session_may_commit_and_roll_back_inside_the_transaction(
     cluster: Cluster, engine: sa.Engine
 ) -> None:
     async def handler(job: Job) -> None:
@@ -81,7 +81,7 @@ def test_an_async_session_may_commit_and_roll_back_as_it_is_used_to(
     assert kept(engine) == [1, 3]
 
 
-def test_a_block_that_raises_is_undone_though_the_handler_goes_on(
+def test_a_block_that_raises_is_undone_although_the_handler_continues(
     cluster: Cluster, engine: sa.Engine
 ) -> None:
     async def raise_inside(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Traces and metrics reach a collector over OTLP, and a trace goes on to a webhook."""
+"""Traces and metrics reach a collector over OTLP, and a trace continues to a webhook."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_trace_goes_from_a_request_through_a_receiver_to_its_webhook(tmp_path:
             headers = {**JSON, "traceparent": f"00-{TRACE}-{SPAN}-01"}
             assert receiver.ask(event(1), headers=headers).status == 200
             assert receiver.ask(event(1), headers=headers).status == 200
-            # Its end does not wait long for a collector, and this one may be slow.
+            # The receiver does not wait long for a collector at its end, and this one may be slow.
             until(lambda: len(collected.spans()) == 3, collected.spans)
             until(lambda: sum(_events(collected).values()) == 2, collected.latest)
             receiver.process.send_signal(signal.SIGTERM)
@@ -89,7 +89,7 @@ def test_a_trace_goes_from_a_request_through_a_receiver_to_its_webhook(tmp_path:
 
 
 def _events(collected: Collected) -> dict[str, int]:
-    """How many events there were, by status."""
+    """The number of events, by status."""
     metrics = collected.latest()
     if "eventonce_events" not in metrics:
         return {}
@@ -101,7 +101,7 @@ def _events(collected: Collected) -> dict[str, int]:
     }
 
 
-def test_a_worker_exports_what_it_has_when_it_ends(tmp_path: Path) -> None:
+def test_a_worker_exports_its_traces_when_it_ends(tmp_path: Path) -> None:
     with collecting() as collected:
         done = backfill(tmp_path, {**collected.environment, "OTEL_BSP_SCHEDULE_DELAY": NEVER})
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
-"""The pages of the study in a real browser: they ask for nothing, run nothing, fit a telephone, and
-can be read by keyboard and by a screen reader, in light and in dark."""
+"""The pages of the study in a real browser: they load nothing, run no script of an event, fit a
+telephone, and can be read by keyboard and by a screen reader, in light and in dark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SHADOWED = ShadowReport(
 
 
 class Seen(NamedTuple):
-    """A page that was opened, and what the browser said meanwhile."""
+    """A page that was opened, with its requests and the messages of the browser."""
 
     page: Page
     requests: list[str]
@@ -83,7 +83,7 @@ def opened(
 
 
 def hostile(number: int, at: int, **more: Any) -> bytes:
-    """An event that tries to break out of wherever it is shown."""
+    """An event whose text tries to become a part of the page."""
     event = {
         "version": "0",
         "id": f"hostile-{number}",
@@ -98,7 +98,7 @@ def hostile(number: int, at: int, **more: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The page of every command, of traffic with hostile events in it."""
+    """The page of every command, made from traffic with hostile events in it."""
     folder = tmp_path_factory.mktemp("pages")
     lines = [line.text for line in capture(Scenario(events=800, seed=5))]
     at = json.loads(lines[0])["arrived"] - 1_000
@@ -124,7 +124,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in (*commands, "shadow")}
 
 
-def test_a_page_is_read_anywhere(browser: Browser, pages: dict[str, Path]) -> None:
+def test_a_page_loads_nothing_else_and_fits_a_narrow_and_a_wide_screen(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
     for name, path in pages.items():
         for width in (360, 1280):
             page, requests, said = opened(browser, path, width)
@@ -171,7 +173,7 @@ SCHEMES: dict[str, Literal["light", "dark"]] = {
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_page_keeps_nobody_from_reading_it(
+def test_a_page_has_no_accessibility_violations(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
     page, *_ = opened(browser, pages[name], 1280, SCHEMES[name])

@@ -1,4 +1,4 @@
-"""An event that kills its process, beside innocent ones: real processes, really killed."""
+"""An event that kills its process, beside innocent events: real processes, really killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INNOCENT: Final = 6
 LEASE: Final = 1.1
 """Seconds, and a little more, for which a killed process holds its events."""
 ROUNDS: Final = 40
-"""Processes that may be started until all is settled; three are killed if all goes well."""
+"""Processes that may start until all events are settled; three are killed if all goes well."""
 
 PROGRAM: Final = """
 import json, os, signal, sys, threading, time
@@ -43,7 +43,7 @@ print(json.dumps([outcome.status for outcome in outcomes]))
 """
 
 
-def test_an_event_that_kills_its_process_is_given_up_and_those_beside_it_are_not(
+def test_an_event_that_kills_its_process_is_given_up_and_the_events_beside_it_are_not(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "calls.db"

@@ -1,4 +1,4 @@
-"""PostgreSQL's own side of the store: its types, its plans, its estimates."""
+"""The calls of the PostgreSQL store: their parts, types, query plans and estimates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.servers.postgres import Cluster
 
 
 def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) -> None:
-    """As when a run and the one that took it over are renewed together."""
+    """Such as when a run and the run that took over from it are renewed together."""
     first, second, other = fact(*new_keys(1), lease=1), fact(b""), fact(*new_keys(1))
     (late,) = completed(store, [first])
     time.sleep(0.01)
@@ -27,11 +27,11 @@ def test_a_key_may_come_twice_in_a_batch_of_settlements(store: PostgresStore) ->
     assert [verdict.kind for verdict in store.claim(copies)] == ["duplicate"] * 3
 
 
-def test_a_call_of_any_length_is_made_in_parts(
+def test_a_long_call_is_split_into_parts(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The functions' time grows with the square of a part: a call that is long enough would be
-    given up before it is answered."""
+    """The time of the SQL functions grows with the square of the rows: without parts, a long call
+    would be given up before its answer."""
     lengths: list[int] = []
     ask = store._connections.ask
 
@@ -53,10 +53,10 @@ def test_a_call_of_any_length_is_made_in_parts(
     assert lengths == [wire.BATCH_ROWS, wire.BATCH_ROWS, 1, 2]
 
 
-def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
+def test_answers_of_earlier_parts_are_kept_if_a_later_part_fails(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A grant that nobody hears of is busy for a lease; and each further part would be waited for
+    """The key of a lost grant would be busy for a lease; and each further part would be waited for
     in vain."""
     asked = 0
     ask = store._connections.ask
@@ -77,7 +77,7 @@ def test_answers_of_earlier_parts_are_kept_if_a_later_one_fails(
         store.claim(claims)
 
 
-def test_a_letter_may_hold_what_no_text_column_takes(store: PostgresStore) -> None:
+def test_a_dead_letter_may_hold_characters_that_a_text_column_refuses(store: PostgresStore) -> None:
     (letter,) = new_letters(1)
     letter = msgspec.structs.replace(letter, reason="a\0b \ud800", rule="\x00")
     store.put_letters([letter])
@@ -112,12 +112,12 @@ def test_the_index_is_used_by_plans_that_were_made_while_the_table_was_empty(
 
 
 def reads(cluster: Cluster) -> int:
-    """Rows of that table that were read one after the other, or by its index."""
+    """The number of rows of that table that were read by a scan or by the index."""
     query = (
         "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE schemaname = 'filling'"
         " AND relname = 'records'"
     )
-    time.sleep(1.1)  # each backend tells its figures once a second
+    time.sleep(1.1)  # each backend reports its figures once a second
     with cluster.connect() as connection:
         row = connection.execute(query).fetchone()
     assert row is not None

@@ -34,7 +34,7 @@ from tests.unit.endpoint import OPEN
 
 RULE = ruled()
 ONCE = ruled(attempts=1)
-"""For runs that end for a reason which is not the event's: the next one is not given up."""
+"""One attempt: a run that the database or the caller ends does not count as this attempt."""
 
 Handler = Callable[[Job], Awaitable[object]]
 
@@ -108,10 +108,10 @@ def test_rows_and_completion_commit_together(cluster: Cluster, store: PostgresSt
     assert effects(cluster) == [1]
 
 
-def test_a_handler_that_waits_for_the_database_does_not_hold_the_loop(
+def test_a_handler_that_waits_for_the_database_does_not_block_the_event_loop(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    """Its statement waits for a lock that only another coroutine of the same loop lets go."""
+    """Its statement waits for a lock that only another coroutine of the same loop releases."""
     with cluster.connect() as other:
         other.execute("SELECT pg_advisory_lock(1)")
         waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -140,7 +140,7 @@ def test_handlers_overlap_in_their_transactions(cluster: Cluster, store: Postgre
         await together.wait()
         count = await connection.execute("SELECT count(*) FROM effects")
         assert await count.fetchone() == (1,), "each sees its own"
-        # None commits before all have looked.
+        # No handler commits before all have counted.
         await together.wait()
 
     outcomes = processed(store, handler, *range(5))
@@ -149,7 +149,7 @@ def test_handlers_overlap_in_their_transactions(cluster: Cluster, store: Postgre
 
 
 def test_more_handlers_than_connections_take_turns(cluster: Cluster) -> None:
-    """Handlers that wait for a connection keep no other from giving one back."""
+    """Handlers that wait for a connection do not keep other handlers from returning theirs."""
     cluster.execute("TRUNCATE effects")
     numbers = range(60)
     outcomes = processed(cluster.uri(options="?transactions=1"), write, *numbers)
@@ -240,7 +240,7 @@ async def streams(connection: psycopg.AsyncConnection[Any]) -> None:
         (leaves, "`async with` over the connection is refused"),
     ],
 )
-def test_what_ends_otherwise_is_rolled_back_and_has_failed(
+def test_a_handler_that_raises_or_misuses_its_transaction_fails_and_is_rolled_back(
     cluster: Cluster, store: PostgresStore, wrong: Callable[[Any], Awaitable[None]], says: str
 ) -> None:
     async def handler(job: Job) -> None:
@@ -252,7 +252,7 @@ def test_what_ends_otherwise_is_rolled_back_and_has_failed(
     assert [outcome.status for outcome in processed(store, write, 1)] == ["done"]
 
 
-def test_a_statement_that_nobody_awaits_fails_its_run_and_is_refused(
+def test_a_statement_that_is_not_awaited_fails_its_run_and_is_refused(
     cluster: Cluster, store: PostgresStore
 ) -> None:
     left: list[asyncio.Future[Any]] = []
@@ -304,7 +304,7 @@ def test_a_run_that_was_overtaken_has_its_writes_undone(
 ) -> None:
     async def slow(job: Job) -> None:
         await write(job)
-        # As if it had been paused: its lease is over, and another run has come and gone.
+        # As if this run had been paused: its lease has ended, and another run has completed.
         assert store.settle([Settlement(job.claim, job.token, "release")]) == ["kept"]
         again = msgspec.structs.replace(job.claim, nonce=7)
         (rival,) = store.claim([again])
@@ -314,7 +314,9 @@ def test_a_run_that_was_overtaken_has_its_writes_undone(
     assert (outcome.status, effects(cluster)) == ("fenced", [])
 
 
-def test_a_connection_that_dies_is_no_attempt(cluster: Cluster, store: PostgresStore) -> None:
+def test_a_lost_connection_does_not_count_as_an_attempt(
+    cluster: Cluster, store: PostgresStore
+) -> None:
     cut = [True]
 
     async def handler(job: Job) -> None:
@@ -333,10 +335,10 @@ def test_a_connection_that_dies_is_no_attempt(cluster: Cluster, store: PostgresS
     assert effects(cluster) == [1]
 
 
-def test_a_connection_that_is_not_to_be_had_is_no_attempt(
+def test_a_connection_that_is_not_available_does_not_count_as_an_attempt(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the handler catches the error: it could not do its work."""
+    """Also where the handler turns the error into another one of its own."""
     cluster.execute("TRUNCATE effects, eventonce.records")
     store = PostgresStore(cluster.uri(options="?transactions=1"))
     monkeypatch.setattr(store._connections.handlers, "_wait", 0.05)
@@ -361,7 +363,7 @@ def test_a_connection_that_is_not_to_be_had_is_no_attempt(
 def cancelled_at(
     store: Any, handler: Handler, reached: asyncio.Event, cancel: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
-    """Cancel the caller when the handler has come so far; then what the next run becomes."""
+    """Cancel the caller once `reached` is set, and return the outcomes of the next run."""
 
     async def run() -> list[Outcome]:
         async with consuming(store, handler, ONCE) as process:
@@ -405,7 +407,7 @@ def test_a_handler_that_is_cancelled_is_rolled_back_and_freed(
 def test_a_handler_that_is_cancelled_while_it_waits_for_a_connection_is_freed(
     cluster: Cluster,
 ) -> None:
-    """Whoever comes to the connection later, for nobody, gives it back."""
+    """A connection that becomes free after the cancellation is returned."""
     cluster.execute("TRUNCATE effects, eventonce.records")
     store = PostgresStore(cluster.uri(options="?transactions=1"))
     reached, again = asyncio.Event(), [False, True]
@@ -429,7 +431,7 @@ def test_a_handler_that_is_cancelled_while_it_waits_for_a_connection_is_freed(
 def test_a_handler_that_is_cancelled_while_it_completes_ends_with_its_completion(
     cluster: Cluster, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Its completion is not torn: it is waited for, and what it became is what it is."""
+    """The cancellation waits for the completion, and does not change its result."""
     settle, reached, go = PostgresTransaction.settle, asyncio.Event(), threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -500,7 +502,7 @@ def test_all_connections_are_given_back(cluster: Cluster) -> None:
     assert effects(cluster) == list(range(60, 80))
 
 
-def test_rows_and_types_are_those_of_the_callers_pool(cluster: Cluster) -> None:
+def test_the_row_factory_of_the_callers_pool_is_used(cluster: Cluster) -> None:
     found: list[object] = []
 
     async def handler(job: Job) -> None:
@@ -540,7 +542,7 @@ async def guarded(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("way_in", [in_a_worker, over_http, inline, guarded])
-def test_it_is_there_at_every_way_in(
+def test_the_async_connection_is_available_at_every_way_in(
     cluster: Cluster, way_in: Callable[[Consumer], Awaitable[None]]
 ) -> None:
     cluster.execute("TRUNCATE effects, eventonce.records")
@@ -556,7 +558,9 @@ def test_it_is_there_at_every_way_in(
     alone(cluster, "ways-in")
 
 
-def test_elsewhere_it_is_refused_with_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_connection_of_the_wrong_kind_is_refused_with_advice(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     for uri in ("memory:", f"sqlite:///{tmp_path / 'events.db'}"):
         (outcome,) = processed(uri, write, 1)
         assert outcome.status == "failed"

@@ -46,7 +46,7 @@ def effects(cluster: Cluster) -> list[tuple[int]]:
 
 
 def careless(job: Job) -> None:
-    """Catches an error of the database, after which the server commits nothing."""
+    """A handler that catches a database error, after which the server commits nothing."""
     job.connection.execute("INSERT INTO effects VALUES (%s)", (job.event.detail["call"],))
     if job.event.detail["call"] == 2:
         with suppress(psycopg.Error):
@@ -56,8 +56,8 @@ def careless(job: Job) -> None:
 def test_an_unguarded_run_that_caught_an_error_of_the_database_has_failed(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    """An unguarded run has no completion that would be refused: only the end of its block can
-    tell."""
+    """An unguarded run has no completion that could be refused: only the end of its block shows
+    the error."""
     shadow = msgspec.structs.replace(RULE, shadow=True)
     guarded = Consumer(store, name="shadowed", rules=RULE, handler=lambda _: None)
     assert {it.status for it in guarded.process([call(1), call(2)])} == {"done"}
@@ -117,7 +117,7 @@ def pipeline(connection: psycopg.Connection[object]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def all_left() -> Iterator[None]:
+def close_open_transactions() -> Iterator[None]:
     yield
     with suppress(psycopg.Error):
         OPEN.close()
@@ -144,7 +144,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
-def test_a_block_that_the_server_will_not_commit_is_not_left_in_peace(
+def test_a_block_that_the_server_will_not_commit_raises_an_error(
     cluster: Cluster, store: PostgresStore, wrong: Did, says: str
 ) -> None:
     with pytest.raises(StoreError, match=says) as told, store.transaction() as transaction:
@@ -154,7 +154,7 @@ def test_a_block_that_the_server_will_not_commit_is_not_left_in_peace(
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
-def test_nothing_is_settled_in_such_a_block(
+def test_nothing_is_settled_in_a_block_that_the_server_will_not_commit(
     cluster: Cluster, store: PostgresStore, wrong: Did, says: str
 ) -> None:
     claim = fact(*new_keys(1))
@@ -167,7 +167,7 @@ def test_nothing_is_settled_in_such_a_block(
 
 
 @pytest.mark.parametrize(("left_open", "says"), UNDER_WAY)
-def test_what_a_handler_leaves_open_in_a_pool_is_its_failure_and_ends_there(
+def test_an_operation_that_a_handler_leaves_open_in_a_pool_fails_its_run(
     cluster: Cluster, left_open: Did, says: str
 ) -> None:
     """Connections of a pool have no time-out that would end the waiting."""

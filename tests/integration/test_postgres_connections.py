@@ -1,4 +1,4 @@
-"""PostgreSQL reached: in one round trip, from threads and forks, over pools and PgBouncer."""
+"""The connections to PostgreSQL: round trips, threads, forks, pools and PgBouncer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_the_callers_pool_gets_its_connections_back_as_they_were(cluster: Cluste
         assert not pool.closed
 
 
-def test_the_callers_pool_survives_a_restart_of_its_connections(cluster: Cluster) -> None:
+def test_a_claim_works_after_the_connections_of_the_callers_pool_were_terminated(
+    cluster: Cluster,
+) -> None:
     settings = {"application_name": "theirs"}
     with ConnectionPool(cluster.uri(), min_size=3, kwargs=settings) as pool:
         pool.wait()
@@ -79,7 +81,7 @@ def test_the_callers_pool_survives_a_restart_of_its_connections(cluster: Cluster
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_a_stricter_default_isolation_changes_no_answer(cluster: Cluster, level: str) -> None:
-    """Set by somebody for the role: what the server then rolls back is done again."""
+    """A role may have a stricter default: transactions that the server rolls back are repeated."""
     cluster.execute(f"ALTER ROLE postgres SET default_transaction_isolation = '{level}'")
     try:
         keys = new_keys(30)
@@ -116,7 +118,7 @@ def test_one_store_serves_many_threads_over_few_connections(cluster: Cluster) ->
     store.close()
 
 
-def test_connections_that_are_all_held_are_told_of(cluster: Cluster) -> None:
+def test_connections_that_are_all_in_use_are_reported_with_the_setting(cluster: Cluster) -> None:
     store = PostgresStore(cluster.uri(options="?connections=1&timeout=1"))
     held, free = threading.Event(), threading.Event()
 
@@ -231,6 +233,6 @@ def test_behind_pgbouncer_a_handler_has_its_transaction(cluster: Cluster) -> Non
         assert connection.execute("SELECT count(*) FROM bounced").fetchone() == (20,)
 
 
-def test_a_name_is_needed_where_others_share_the_store(cluster: Cluster) -> None:
+def test_a_shared_store_needs_a_name(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="needs a name"):
         Consumer(cluster.uri())

@@ -1,4 +1,4 @@
-"""A database of any encoding serves: what the store says in it is read as it was written."""
+"""The store in databases of any encoding: text is read as it was written."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eventonce.types import Settlement
 from tests.servers.postgres import Cluster, serving
 
 ENCODINGS = ("SQL_ASCII", "LATIN1", "EUC_JIS_2004")
-"""One that says nothing of its text, one of single bytes, and one that Python and the server name
-differently."""
+"""An encoding without rules for text, an encoding of single bytes, and an encoding that Python and
+the server name differently."""
 
 CLIENTS = ("", "SQL_ASCII", "LATIN1")
 """The encodings that a caller's own connections may ask for."""

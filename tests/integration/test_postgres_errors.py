@@ -81,7 +81,7 @@ def test_a_wrong_password_is_a_mistake_in_the_configuration(cluster: Cluster) ->
     assert isinstance(error.__cause__, psycopg.OperationalError)
 
 
-def test_a_password_that_changes_later_may_change_back(cluster: Cluster) -> None:
+def test_a_password_that_is_wrong_for_a_while_is_an_outage(cluster: Cluster) -> None:
     """A rotation under way must not end a worker for good."""
     store = PostgresStore(f"postgresql://guarded:right@127.0.0.1:{cluster.port}/postgres")
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
@@ -98,7 +98,7 @@ def test_a_password_that_changes_later_may_change_back(cluster: Cluster) -> None
     ("path", "user", "says"),
     [("nowhere", "postgres", "createdb"), ("postgres", "nobody_at_all", "user or password")],
 )
-def test_what_does_not_exist_is_a_mistake_in_the_configuration(
+def test_an_unknown_database_or_user_is_a_mistake_in_the_configuration(
     cluster: Cluster, path: str, user: str, says: str
 ) -> None:
     error = refusal(cluster.uri(path, user=f"{user}:{SECRET}"))
@@ -106,19 +106,21 @@ def test_what_does_not_exist_is_a_mistake_in_the_configuration(
     assert says in str(error)
 
 
-def test_nobody_listens_there() -> None:
+def test_a_port_without_a_server_is_an_outage() -> None:
     error = refusal(f"postgresql://postgres:{SECRET}@127.0.0.1:{free_port()}/postgres")
     assert isinstance(error, StoreUnavailable)
     assert "cannot be reached" in str(error)
 
 
-def test_a_host_that_has_no_address() -> None:
+def test_a_host_without_an_address_is_an_outage() -> None:
     error = refusal(f"postgresql://postgres:{SECRET}@no.such.host.invalid/postgres")
     assert isinstance(error, StoreUnavailable)
 
 
-def test_a_server_that_accepts_and_says_nothing(cluster: Cluster) -> None:
-    """As a frozen machine, or a firewall that swallows what it does not like."""
+def test_a_server_that_accepts_a_connection_and_never_answers_is_an_outage(
+    cluster: Cluster,
+) -> None:
+    """Such as a frozen machine, or a firewall that drops packets."""
     hold = threading.Event()
     with relaying(cluster.port, lambda _: hold.wait(2 * PATIENCE)) as relay:
         begun = time.monotonic()
@@ -144,12 +146,12 @@ def test_a_server_that_accepts_and_says_nothing(cluster: Cluster) -> None:
         f"postgresql://u:{SECRET}@127.0.0.1/x?schema=a%22b",
     ],
 )
-def test_a_uri_that_cannot_be_read_is_not_quoted(uri: str) -> None:
+def test_the_error_of_an_invalid_uri_does_not_show_the_password(uri: str) -> None:
     error = refusal(uri)
     assert isinstance(error, ConfigError)
 
 
-def test_a_missing_schema_says_which_command_makes_it(cluster: Cluster) -> None:
+def test_the_error_of_a_missing_schema_names_the_command_that_creates_it(cluster: Cluster) -> None:
     error = refusal(
         f"postgresql://postgres:{SECRET}@127.0.0.1:{cluster.port}/postgres?schema=other"
     )
@@ -158,7 +160,7 @@ def test_a_missing_schema_says_which_command_makes_it(cluster: Cluster) -> None:
     assert f'eventonce store create "{uri}"' in str(error)
 
 
-def test_a_missing_permission_says_what_to_grant(cluster: Cluster) -> None:
+def test_the_error_of_a_missing_permission_names_the_grants(cluster: Cluster) -> None:
     error = refusal(cluster.uri(user="poor"))
     assert isinstance(error, ConfigError)
     assert "GRANT USAGE ON SCHEMA eventonce" in str(error)
@@ -170,7 +172,7 @@ def test_a_missing_permission_says_what_to_grant(cluster: Cluster) -> None:
     assert isinstance(error, ConfigError)
 
 
-def test_too_many_connections(cluster: Cluster) -> None:
+def test_too_many_connections_are_an_outage(cluster: Cluster) -> None:
     alone(cluster, "single")
     with psycopg.connect(cluster.uri(user="single")):
         error = refusal(cluster.uri(user="single"))
@@ -191,7 +193,7 @@ def test_too_many_connections(cluster: Cluster) -> None:
         ("22023", StoreError, "told"),
     ],
 )
-def test_what_the_server_raises_is_told_apart(
+def test_each_error_code_of_the_server_becomes_the_right_kind_of_error(
     cluster: Cluster, code: str, kind: type[StoreError], says: str
 ) -> None:
     name = f"raises_{code.lower()}"
@@ -209,7 +211,7 @@ def test_what_the_server_raises_is_told_apart(
     assert error.__cause__.sqlstate == code
 
 
-def test_a_session_that_is_read_only_by_default(cluster: Cluster) -> None:
+def test_a_session_that_is_read_only_by_default_is_an_outage(cluster: Cluster) -> None:
     alone(cluster, "single")
     cluster.execute("ALTER ROLE single SET default_transaction_read_only = on")
     error = refusal(cluster.uri(user="single"))
@@ -218,20 +220,20 @@ def test_a_session_that_is_read_only_by_default(cluster: Cluster) -> None:
     assert "read-only" in str(error)
 
 
-def test_a_closed_store_says_so(cluster: Cluster) -> None:
+def test_a_call_to_a_closed_store_is_an_error(cluster: Cluster) -> None:
     store = PostgresStore(cluster.uri())
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.claim([fact(*new_keys(1))])
 
 
-def test_what_is_neither_a_uri_nor_a_pool_is_refused() -> None:
+def test_an_argument_that_is_neither_a_uri_nor_a_pool_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"psycopg_pool\.ConnectionPool"):
         PostgresStore(object())  # type: ignore[arg-type]
 
 
 def cut_all(cluster: Cluster) -> None:
-    """End every connection of ours, as a restart or a firewall would."""
+    """End every connection of eventonce, as a restart or a firewall would."""
     cluster.execute(
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name = 'eventonce'"

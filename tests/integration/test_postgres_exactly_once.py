@@ -25,13 +25,13 @@ from tests.servers.relay import Relay, relaying
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 BRIEF = msgspec.structs.replace(RULE, lease="1s")
-"""For runs that are killed, and that others are to take over soon."""
+"""For runs that are killed, and that other runs take over soon."""
 RENEWED = msgspec.structs.replace(RULE, lease="9s")
-"""For runs that are renewed, after a third of it: on a busy machine a renewal may be late by
+"""For runs that are renewed, after a third of the lease: on a busy machine a renewal may be late by
 seconds."""
 
 MOST_PIECES = 60
-"""More than any way through the work takes: connecting twice, and five questions."""
+"""More than any path through the work needs: two connections, and five queries."""
 
 
 def write(job: Job) -> None:
@@ -82,8 +82,8 @@ def worker(relay: Relay, number: int, kind: str) -> subprocess.Popen[bytes]:
 
 
 def killed_at(cluster: Cluster, piece: int, kind: str) -> bool:
-    """Run the event of this number, killing its process when so many pieces have passed between it
-    and the server; whether it came to that."""
+    """Run the event of this number, and kill its process when so many pieces have passed between it
+    and the server. Return whether the process was killed."""
     victim: Future[subprocess.Popen[bytes]] = Future()
 
     def passes(number: int) -> bool:
@@ -111,12 +111,12 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
         kills += 1
         assert kills < MOST_PIECES
     alone(cluster)
-    time.sleep(1.1)  # the last one's lease
+    time.sleep(1.1)  # the lease of the last run that was killed
     there = set(effects(cluster)) - {kills}
     assert 0 < len(there) < kills
     consumer = Consumer(store, name=kind, rules=RULE, handler=HANDLERS[kind])
     events = [call(number) for number in range(kills)]
-    # The completion was there if and only if the effect was.
+    # The completion was stored if and only if the effect was.
     for number, outcome in enumerate(consumer.process(events)):
         assert outcome.status == ("duplicate" if number in there else "done"), outcome
     assert effects(cluster) == dict.fromkeys(range(kills + 1), 1)
@@ -125,7 +125,7 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
 
 
 def outlive(job: Job, other: PostgresStore) -> None:
-    """Write, and wait until the lease reaches further than it did; it is nobody else's then."""
+    """Write, and wait until the lease is renewed; another claim is busy then."""
     write(job)
     begun = other.show(job.key)
     assert begun is not None
@@ -154,7 +154,7 @@ def test_a_lease_is_renewed_while_the_handler_has_its_transaction_open(
 def test_a_caught_error_of_the_database_does_not_complete_the_run(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    """The server has rolled the handler's writes back: to call it done would lose the event."""
+    """The server has rolled the handler's writes back: a completion would lose the event."""
 
     def careless(job: Job) -> None:
         write(job)
@@ -176,7 +176,7 @@ def test_a_savepoint_lets_a_handler_go_on_after_an_error(
         try:
             with job.connection.transaction():
                 job.connection.execute("SELECT 1 / 0")
-        except Exception:  # noqa: BLE001  any will do
+        except Exception:  # noqa: BLE001  any error will do
             write(job)
 
     (outcome,) = Consumer(store, name="careful", rules=RULE, handler=careful).process([call(1)])
@@ -225,7 +225,7 @@ def test_a_connection_that_dies_in_the_transaction_completes_nothing(
 
 
 def test_handlers_in_transactions_do_not_keep_leases_from_being_renewed(cluster: Cluster) -> None:
-    """More of them than connections: they queue, and what they hold is not what renewals need."""
+    """More handlers than connections: they queue, and renewals use other connections."""
     cluster.execute("TRUNCATE effects")
     other = PostgresStore(cluster.uri())
     uri = cluster.uri(options="?transactions=2&connections=1")

@@ -1,4 +1,4 @@
-"""PostgreSQL under contention: who waits for whom, for how long, and by which clock."""
+"""PostgreSQL under contention: which calls wait, for how long, and by which clock."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from tests.integration.granted import answered, completed, opened
 from tests.servers.postgres import Cluster, postgres18, serving
 
 TRIES = 20
-"""A lock is waited for half a second, which a busy machine may let pass: then it is done again."""
+"""Repetitions: a call waits half a second for a lock, and a busy machine may take longer."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # A deadlock is looked for at once: our own time-out would otherwise end it before it is seen.
+    # Deadlocks are detected at once: otherwise our own time-out would end them before.
     with serving(postgres18, "-c", "deadlock_timeout=20ms") as cluster, opened(cluster):
         yield cluster
 
 
-def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
+def test_concurrent_calls_on_the_same_keys_cause_no_deadlock(cluster: Cluster) -> None:
     """Claims, settlements, sweeps and forgetting of the same keys, in batches of any order."""
     keys = new_keys(60)
 
@@ -56,7 +56,7 @@ def test_no_deadlock_whatever_is_done_at_once(cluster: Cluster) -> None:
                 else version(key, chance.randrange(1, 100), lease=5)
                 for key in some
             ]
-            # Who is kept waiting by somebody who is slow is told so, and no deadlock.
+            # A call that waits too long for a slow one fails, which is no deadlock.
             runs = answered(partial(store.claim, claims, now=now))
             ended = [
                 Settlement(claim, run.token, chance.choice(("complete", "release", "extend")))
@@ -93,7 +93,7 @@ def deadlocks(cluster: Cluster) -> int:
 def test_a_record_that_a_transaction_has_settled_is_busy_while_its_lease_lasts(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nobody waits for it: its lease says how long it may take."""
+    """No claim waits for the transaction: the lease says how long it may take."""
     claim = fact(*new_keys(1), lease=HOUR)
     (ended,) = completed(store, [claim])
     ask = Mock(wraps=store._connections.ask)
@@ -103,12 +103,12 @@ def test_a_record_that_a_transaction_has_settled_is_busy_while_its_lease_lasts(
         (verdict,) = store.claim([fact(claim.key, lease=HOUR)])
         assert verdict.kind == "busy"
         assert verdict.wait > HOUR // 2
-    # Who waits for what is not let go has to ask twice.
+    # A claim that waited in vain for the lock would have asked twice.
     assert ask.call_count == 1
     assert store.claim([fact(claim.key)])[0].kind == "duplicate"
 
 
-def test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(
+def test_a_record_that_stays_locked_is_busy_and_does_not_hold_up_other_records(
     store: PostgresStore,
 ) -> None:
     """Its lease is over and its transaction does not end: a process that hangs, or is cut off."""
@@ -135,7 +135,7 @@ def test_a_record_that_stays_locked_is_busy_and_holds_up_nobody_else(
 
 
 def seen_waiting(cluster: Cluster, *asked: Future[Any]) -> bool:
-    """Whether all of these come to wait for a lock; if not, one was answered before."""
+    """Whether all of these calls come to wait for a lock; if not, a call was answered before."""
 
     def waiting() -> int:
         with cluster.connect() as connection:
@@ -147,7 +147,7 @@ def seen_waiting(cluster: Cluster, *asked: Future[Any]) -> bool:
     return not any(it.done() for it in asked)
 
 
-def test_a_record_that_is_locked_for_a_moment_is_waited_for(
+def test_a_claim_waits_for_a_record_that_is_locked_for_a_moment(
     cluster: Cluster, store: PostgresStore
 ) -> None:
     for _ in range(TRIES):
@@ -166,8 +166,8 @@ def test_a_record_that_is_locked_for_a_moment_is_waited_for(
     assert verdict.kind == "duplicate"
 
 
-def test_the_clock_is_read_after_the_lock_was_had(cluster: Cluster, store: PostgresStore) -> None:
-    """A claim that had to wait gets a whole lease from then on, and is remembered as long."""
+def test_the_clock_is_read_after_the_lock_was_taken(cluster: Cluster, store: PostgresStore) -> None:
+    """A claim that had to wait gets a whole lease from then on, and a completion a whole memory."""
     actions: tuple[Action, ...] = ("release", "extend")
     for _ in range(TRIES):
         first, last = fact(*new_keys(1), lease=1), fact(*new_keys(1), lease=HOUR)
@@ -197,7 +197,7 @@ def test_the_clock_is_read_after_the_lock_was_had(cluster: Cluster, store: Postg
     assert record.expires - last.remember >= before
 
 
-def test_a_sweep_leaves_alone_what_somebody_works_on(store: PostgresStore) -> None:
+def test_a_sweep_does_not_delete_a_record_that_a_transaction_holds(store: PostgresStore) -> None:
     claim = fact(*new_keys(1), lease=1, remember=1)
     (ended,) = completed(store, [claim])
     with store.transaction() as transaction:

@@ -24,7 +24,9 @@ from tests.servers.postgres import Cluster, prepared
 RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
-def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: Cluster) -> None:
+def test_a_connection_without_an_answer_times_out_and_the_next_call_succeeds(
+    cluster: Cluster,
+) -> None:
     store = PostgresStore(cluster.uri(options="?timeout=1&application_name=frozen"))
     key, other = new_keys(2)
     claim = fact(key)
@@ -37,7 +39,7 @@ def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: C
         with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
             store.settle([Settlement(claim, run.token, "complete")])
         assert time.monotonic() - begun < PATIENCE
-        # The next call goes its own way.
+        # The next call uses another connection.
         following = fact(other)
         assert answered(lambda: store.claim([following]))[0].kind == "run"
     finally:
@@ -47,7 +49,7 @@ def test_a_server_that_does_not_answer_is_given_up_and_taken_up_again(cluster: C
     store.close()
 
 
-def test_connections_that_died_unseen_cost_nobody_an_answer(cluster: Cluster) -> None:
+def test_connections_that_were_closed_unnoticed_do_not_fail_the_next_call(cluster: Cluster) -> None:
     store = PostgresStore(cluster.uri())
     with store.transaction():
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
@@ -80,7 +82,7 @@ def test_work_resumes_by_itself_when_the_server_is_back() -> None:
     assert seen == [1, 2]
 
 
-def test_a_server_that_crashes_keeps_what_it_answered() -> None:
+def test_a_server_that_crashes_keeps_the_settlements_that_it_answered() -> None:
     with prepared() as cluster:
         with cluster.running("-c", "fsync=on") as process:
             made(cluster.uri())
@@ -92,7 +94,7 @@ def test_a_server_that_crashes_keeps_what_it_answered() -> None:
                 for claim, run in zip(claims, runs, strict=True)
             ]
             assert set(store.settle(ended)) == {"kept"}
-            process.send_signal(signal.SIGQUIT)  # all at once, and nothing put away
+            process.send_signal(signal.SIGQUIT)  # an immediate shutdown, without a checkpoint
             process.wait(PATIENCE)
         with cluster.running():
             copies = store.claim([fact(claim.key) for claim in claims])
@@ -102,7 +104,7 @@ def test_a_server_that_crashes_keeps_what_it_answered() -> None:
 
 @contextmanager
 def replicated() -> Iterator[tuple[Cluster, ExitStack, Cluster]]:
-    """A primary, what stops it, and its replica, which loses nothing the primary answered."""
+    """A primary, the stack that stops it, and its replica, which has all that it has answered."""
     together = ("-c", "synchronous_standby_names=*", "-c", "synchronous_commit=remote_apply")
     with ExitStack() as stack:
         primary = stack.enter_context(prepared())
@@ -122,13 +124,13 @@ def replicated() -> Iterator[tuple[Cluster, ExitStack, Cluster]]:
         running.enter_context(primary.running(*together))
         stack.enter_context(replica.running())
         with primary.connect() as connection:
-            # Until then whatever is committed waits for it.
+            # Until the replica is in sync, each commit waits for it.
             query = "SELECT state, sync_state FROM pg_stat_replication"
             until(lambda: connection.execute(query).fetchall() == [("streaming", "sync")])
         yield primary, running, replica
 
 
-def test_a_replica_is_read_only_and_is_told_from_its_primary() -> None:
+def test_a_replica_is_reported_as_read_only() -> None:
     with replicated() as (_, _, replica):
         store = PostgresStore(replica.uri())
         with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write"):
@@ -157,10 +159,10 @@ def test_after_a_failover_the_work_goes_on_at_the_new_primary() -> None:
         store.close()
 
 
-def test_a_server_that_becomes_read_only_is_left_for_the_one_that_takes_writes(
+def test_a_connection_that_becomes_read_only_is_replaced(
     cluster: Cluster,
 ) -> None:
-    """The connections that were kept lead to the old one."""
+    """After a failover, the open connections lead to the old primary."""
     store = PostgresStore(cluster.uri())
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
     store._connections.do(lambda it: it.execute("SET default_transaction_read_only = on"))
@@ -175,7 +177,7 @@ def backends(cluster: Cluster, name: str) -> list[int]:
 
 
 def cut_all(cluster: Cluster) -> None:
-    """End every connection of ours, as a restart or a firewall would."""
+    """End every connection of eventonce, as a restart or a firewall would."""
     cluster.execute(
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name = 'eventonce'"

@@ -1,4 +1,4 @@
-"""PostgreSQL with a password that is new for each connection: IAM tokens, and a caller's own."""
+"""PostgreSQL with a password that is new for each connection: IAM tokens, and a function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.postgres import Cluster, serving
 from tests.servers.rds import Door, guarding
 
 PLAIN = "sslmode=disable&gssencmode=disable"
-"""The door has no TLS."""
+"""The proxy of `tests.servers.rds` has no TLS."""
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def behind(door: Door, options: str = f"iam=rds&{PLAIN}") -> str:
     return f"postgresql://postgres@127.0.0.1:{door.port}/postgres?{options}"
 
 
-def test_each_connection_shows_a_token_that_iam_would_take(door: Door) -> None:
-    """`tests.servers.rds` stands for IAM and checks the token: there is no AWS here, and the server
-    behind it takes anybody."""
+def test_each_connection_sends_a_token_that_iam_would_accept(door: Door) -> None:
+    """`tests.servers.rds` replaces IAM and checks the token: there is no AWS here, and the server
+    behind it accepts every user."""
     store = PostgresStore(behind(door, f"iam=rds&region={REGION}&{PLAIN}"))
     with store.transaction():
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
@@ -41,8 +41,10 @@ def test_each_connection_shows_a_token_that_iam_would_take(door: Door) -> None:
     assert all("X-Amz-Signature" in token for token in door.tokens)
 
 
-def test_a_token_of_somebody_elses_is_refused(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the door looks."""
+def test_a_token_signed_with_another_secret_is_refused(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This shows that `tests.servers.rds` checks the signature."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     store = PostgresStore(behind(door))
     with pytest.raises(ConfigError, match="refuses this user or password"):
@@ -54,7 +56,7 @@ def test_a_token_of_somebody_elses_is_refused(door: Door, monkeypatch: pytest.Mo
     ("missing", "says"),
     [(("AWS_DEFAULT_REGION",), "needs a region"), (("AWS_SECRET_ACCESS_KEY",), "credentials")],
 )
-def test_what_a_token_cannot_be_signed_without_is_named(
+def test_a_missing_region_or_credential_for_a_token_is_named(
     door: Door, missing: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in missing:
@@ -80,14 +82,14 @@ def test_a_uri_that_no_token_can_be_signed_for_is_refused(uri: str) -> None:
     assert "secret" not in str(told.value)
 
 
-def test_a_token_travels_encrypted_unless_the_uri_says_otherwise() -> None:
+def test_a_token_requires_tls_unless_the_uri_sets_sslmode() -> None:
     assert read("postgresql://me@host/db?iam=rds").parameters["sslmode"] == "require"
     verified = read("postgresql://me@host/db?iam=rds&sslmode=verify-full").parameters
     assert verified["sslmode"] == "verify-full"
     assert "sslmode" not in read("postgresql://me@host/db").parameters
 
 
-def test_a_region_alone_is_no_option() -> None:
+def test_a_region_without_iam_is_refused() -> None:
     with pytest.raises(ConfigError, match="region"):
         read("postgresql://me@host/db?region=eu-central-1")
 
@@ -110,7 +112,9 @@ def strict() -> Iterator[Cluster]:
             connection.execute("SELECT pg_reload_conf()")
 
 
-def test_a_callers_own_password_is_asked_for_before_each_connection(strict: Cluster) -> None:
+def test_the_password_function_of_a_caller_is_called_before_each_connection(
+    strict: Cluster,
+) -> None:
     asked: list[str] = []
     current = "first"
 
@@ -127,7 +131,7 @@ def test_a_callers_own_password_is_asked_for_before_each_connection(strict: Clus
     store.close()
 
 
-def test_a_password_that_cannot_be_had_is_an_outage(strict: Cluster) -> None:
+def test_a_password_function_that_raises_is_an_outage(strict: Cluster) -> None:
     def password() -> str:
         raise TimeoutError("the vault is away")
 
@@ -139,7 +143,7 @@ def test_a_password_that_cannot_be_had_is_an_outage(strict: Cluster) -> None:
     store.close()
 
 
-def test_a_password_is_given_once_and_not_with_a_pool(cluster: Cluster) -> None:
+def test_a_password_that_is_given_twice_or_with_a_pool_is_refused(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="once"):
         PostgresStore("postgresql://me:secret@host/db", password=lambda: "")
     with pytest.raises(ConfigError, match="once"):

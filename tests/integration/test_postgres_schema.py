@@ -1,4 +1,4 @@
-"""The schema is made, brought up to date and looked over by command; two releases share it."""
+"""The schema is created, brought up to date and checked by command; two releases share it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def blank(cluster: Cluster) -> Iterator[PostgresStore]:
-    """A store whose schema is not there yet."""
+    """A store whose schema does not exist yet."""
     cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE")
     store = PostgresStore(cluster.uri())
     yield store
@@ -46,13 +46,15 @@ def findings(store: PostgresStore) -> dict[str, str]:
     return {it.what: it.fix for it in store.check() if not it.fine}
 
 
-def test_the_schema_is_not_made_by_the_way(cluster: Cluster, blank: PostgresStore) -> None:
+def test_a_claim_does_not_create_the_schema(cluster: Cluster, blank: PostgresStore) -> None:
     with pytest.raises(StoreMismatch, match='eventonce store create "postgresql://postgres@127'):
         blank.claim([fact(*new_keys(1))])
     assert schemas(cluster) == []
 
 
-def test_what_would_be_done_can_be_read_first(cluster: Cluster, blank: PostgresStore) -> None:
+def test_a_dry_run_changes_nothing_and_returns_the_statements_that_create_the_schema(
+    cluster: Cluster, blank: PostgresStore
+) -> None:
     statements = blank.create(dry_run=True)
     assert statements[0].startswith("-- would run")
     assert statements[1] == "CREATE SCHEMA IF NOT EXISTS eventonce;"
@@ -63,7 +65,7 @@ def test_what_would_be_done_can_be_read_first(cluster: Cluster, blank: PostgresS
     assert blank.claim([fact(*new_keys(1))])[0].kind == "run"
 
 
-def test_made_twice_at_once_it_is_made_once(blank: PostgresStore) -> None:
+def test_a_schema_that_four_threads_create_at_once_is_created_once(blank: PostgresStore) -> None:
     made: list[int] = []
     makers = [threading.Thread(target=lambda: made.append(len(blank.create()))) for _ in range(4)]
     for maker in makers:
@@ -75,8 +77,8 @@ def test_made_twice_at_once_it_is_made_once(blank: PostgresStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["crm_events", "user", "select", "Crm-Events"])
-def test_any_schema_will_do(cluster: Cluster, name: str) -> None:
-    """A word that SQL keeps for itself too."""
+def test_a_schema_of_any_valid_name_works(cluster: Cluster, name: str) -> None:
+    """Also a word that SQL reserves."""
     cluster.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE', f'CREATE SCHEMA "{name}"')
     store = PostgresStore(cluster.uri(options=f"?schema={name}"))
     statements = store.create()
@@ -95,7 +97,7 @@ def test_any_schema_will_do(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "pg_events", "a.b", "a b", 'a"b', "a'b", "1st", "x" * 64])
-def test_a_name_that_no_schema_of_ours_can_have_is_refused(cluster: Cluster, name: str) -> None:
+def test_an_invalid_schema_name_is_refused(cluster: Cluster, name: str) -> None:
     with pytest.raises(ConfigError, match="letters, digits"):
         PostgresStore(cluster.uri(options=f"?schema={quote(name)}"))
     with (
@@ -105,7 +107,9 @@ def test_a_name_that_no_schema_of_ours_can_have_is_refused(cluster: Cluster, nam
         PostgresStore(pool, schema=name)
 
 
-def test_who_may_not_make_a_schema_is_told(cluster: Cluster, blank: PostgresStore) -> None:
+def test_a_user_without_the_right_to_create_a_schema_gets_an_error(
+    cluster: Cluster, blank: PostgresStore
+) -> None:
     cluster.execute("DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
     store = PostgresStore(cluster.uri(user="poor"))
     with pytest.raises(ConfigError, match="permission"):
@@ -114,7 +118,9 @@ def test_who_may_not_make_a_schema_is_told(cluster: Cluster, blank: PostgresStor
 
 
 @pytest.mark.parametrize("name", ["eventonce", "user"])
-def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, name: str) -> None:
+def test_check_names_the_missing_permissions(
+    cluster: Cluster, store: PostgresStore, name: str
+) -> None:
     cluster.execute('DROP ROLE IF EXISTS "poor-one"', 'CREATE ROLE "poor-one" LOGIN')
     cluster.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
     options = f"?schema={name}"
@@ -133,14 +139,14 @@ def test_check_names_what_is_missing(cluster: Cluster, store: PostgresStore, nam
     assert poor.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
     poor.add_name("crm")
     assert poor.names() == ["crm"]
-    # The row of the names is no record: nobody shows or forgets it as one.
+    # The row of the names is no record: `show` and `forget` ignore it.
     assert (poor.show(b"names"), poor.forget([b"names"]), poor.names()) == (None, 0, ["crm"])
     assert poor.sweep() == 0
     poor.close()
     cluster.execute('DROP OWNED BY "poor-one"')
 
 
-def test_check_of_nothing_says_how_to_make_it(blank: PostgresStore) -> None:
+def test_check_of_a_missing_schema_names_the_command_that_creates_it(blank: PostgresStore) -> None:
     ((what, fix),) = findings(blank).items()
     assert what.endswith("has no tables of eventonce")
     assert "eventonce store create" in fix
@@ -148,7 +154,7 @@ def test_check_of_nothing_says_how_to_make_it(blank: PostgresStore) -> None:
         blank.migrate()
 
 
-def test_a_newer_format_is_left_alone(cluster: Cluster, store: PostgresStore) -> None:
+def test_a_newer_format_is_refused(cluster: Cluster, store: PostgresStore) -> None:
     cluster.execute(
         "INSERT INTO eventonce.formats (format, step) VALUES (2, 1)",
         "DROP FUNCTION eventonce.claim_1",
@@ -159,7 +165,7 @@ def test_a_newer_format_is_left_alone(cluster: Cluster, store: PostgresStore) ->
     assert "has format 2" in findings(store)["the format is known"]
 
 
-def test_a_function_that_is_lost_is_told_apart_from_a_schema_that_was_never_made(
+def test_a_missing_function_is_distinguished_from_a_missing_schema(
     cluster: Cluster, store: PostgresStore
 ) -> None:
     cluster.execute("DROP FUNCTION eventonce.settle_1")
@@ -206,7 +212,7 @@ INSERT INTO eventonce.formats (format, step) VALUES (1, 2);
 it."""
 
 
-def test_what_the_next_release_adds_is_kept(cluster: Cluster, store: PostgresStore) -> None:
+def test_additions_of_the_next_release_are_kept(cluster: Cluster, store: PostgresStore) -> None:
     cluster.execute(NEXT)
     assert findings(store) == {}
     assert store.migrate() == []
@@ -229,7 +235,7 @@ def test_what_the_next_release_adds_is_kept(cluster: Cluster, store: PostgresSto
 def test_this_release_and_the_next_work_side_by_side(
     cluster: Cluster, store: PostgresStore
 ) -> None:
-    """Each claims and settles what the other did, and both answer as the law does."""
+    """Each claims and settles the records of the other, and both answer as the law does."""
     cluster.execute(NEXT)
     newer = PostgresStore(cluster.uri())
     columns = (

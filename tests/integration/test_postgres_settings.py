@@ -1,4 +1,4 @@
-"""PostgreSQL's settings: what is wrong is told at first use, and commands that are named work."""
+"""The settings of PostgreSQL: mistakes are reported at first use, and commands in errors work."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def blank(cluster: Cluster) -> Cluster:
-    """With no schema of ours."""
+    """The server, without a schema of eventonce."""
     cluster.execute("DROP SCHEMA IF EXISTS eventonce, other CASCADE")
     return cluster
 
 
 def command_in(said: str) -> list[str]:
-    """The words after `eventonce` in the command that is named, as a shell takes it apart."""
+    """The words after `eventonce` in the command that an error names, as a shell splits them."""
     _, _, command = said.partition(": eventonce ")
     return shlex.split(command)
 
 
 @pytest.mark.parametrize("options", ["", "?schema=other&sslmode=disable&application_name=a%20b"])
-def test_the_command_that_is_named_makes_the_schema(
+def test_the_command_that_the_error_names_creates_the_schema(
     blank: Cluster, options: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PGUSER", raising=False)
@@ -54,7 +54,7 @@ def test_the_command_that_is_named_makes_the_schema(
     store.close()
 
 
-def test_the_command_that_is_named_holds_no_secret() -> None:
+def test_the_uri_in_a_named_command_holds_no_secret() -> None:
     address = read(
         f"postgresql://me:{SECRET}@host/db?schema=s&password={SECRET}&sslpassword={SECRET}"
         f"&scram_client_key={SECRET}&sslrootcert=/a/b.pem&timeout=3"
@@ -67,20 +67,20 @@ def test_the_command_that_is_named_holds_no_secret() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("a%40b%2Fc", "a@b/c"), ("a@b", "a@b"), ("100%", "100%")]
 )
-def test_a_password_is_read_as_it_was_meant(typed: str, meant: str) -> None:
+def test_a_password_is_read_with_and_without_percent_encoding(typed: str, meant: str) -> None:
     address = read(f"postgresql://me:{typed}@one:6000,%2Frun%2Fpg/db")
     assert address.parameters["password"] == meant
     assert (address.parameters["host"], address.parameters["port"]) == ("one,/run/pg", "6000,5432")
     assert address.shown == "postgresql://me@one:6000,%2Frun%2Fpg/db"
 
 
-def test_the_rest_of_a_password_is_taken_for_no_option() -> None:
+def test_a_password_with_an_unescaped_question_mark_is_not_shown() -> None:
     with pytest.raises(ConfigError) as told:
         PostgresStore(f"postgresql://me:half@host/db?{SECRET}@host/db")
     assert SECRET not in str(told.value)
 
 
-def test_with_a_pool_the_call_that_makes_the_schema_is_named(blank: Cluster) -> None:
+def test_with_a_pool_the_error_names_the_call_that_creates_the_schema(blank: Cluster) -> None:
     with ConnectionPool(blank.uri(), min_size=1) as pool:
         store = PostgresStore(pool, schema="other")
         with pytest.raises(StoreMismatch) as told:
@@ -90,7 +90,7 @@ def test_with_a_pool_the_call_that_makes_the_schema_is_named(blank: Cluster) -> 
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
 
 
-def test_a_dry_run_says_that_it_is_one_and_can_be_given_to_psql(
+def test_the_output_of_a_dry_run_is_marked_and_can_be_run_as_sql(
     blank: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -145,8 +145,10 @@ WITH_TLS = (
 
 
 @pytest.mark.parametrize("said", WITH_TLS)
-def test_a_secure_connection_refused_is_a_mistake_at_first_and_an_outage_later(said: str) -> None:
-    """A certificate may be in exchange."""
+def test_a_tls_error_is_a_mistake_in_the_configuration_at_first_and_an_outage_later(
+    said: str,
+) -> None:
+    """A certificate may be replaced at that moment."""
     error, address = psycopg.OperationalError(said), read("postgresql://me@host/db")
     assert type(explain(error, address, proven=False)) is ConfigError
     assert type(explain(error, address, proven=True)) is StoreUnavailable
@@ -160,7 +162,9 @@ def test_a_secure_connection_refused_is_a_mistake_at_first_and_an_outage_later(s
         "failed to resolve host 'certificate-db': [Errno -2] Name or service not known",
     ],
 )
-def test_what_a_host_is_called_says_nothing_of_the_settings(said: str) -> None:
+def test_the_name_of_a_host_does_not_make_an_error_a_mistake_in_the_configuration(
+    said: str,
+) -> None:
     error, address = psycopg.OperationalError(said), read("postgresql://me@host/db")
     assert type(explain(error, address, proven=False)) is StoreUnavailable
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's connections that die in silence: one time-out tells of all of them."""
+"""Connections to PostgreSQL that are lost without notice: one time-out drops all of them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def store(relay: Relay) -> Iterator[PostgresStore]:
 
 
 @contextmanager
-def hasty(store: PostgresStore) -> Iterator[None]:
-    """A short time-out, for the one call that cannot be answered."""
+def short_timeout(store: PostgresStore) -> Iterator[None]:
+    """A short time-out, for the only call that cannot be answered."""
     connections = store._connections
     usual = connections.address
     brief = msgspec.structs.replace(usual, timeout=0.1)
@@ -74,27 +74,33 @@ def test_one_call_that_is_not_answered_drops_all_idle_connections(
     relay: Relay, store: PostgresStore
 ) -> None:
     relay.silence()
-    with hasty(store), pytest.raises(StoreUnavailable, match="no answer"):
+    with short_timeout(store), pytest.raises(StoreUnavailable, match="no answer"):
         store.claim([fact(*new_keys(1))])
     works(store)
 
 
-def test_one_handlers_transaction_that_cannot_begin_drops_them_too(
+def test_one_transaction_that_cannot_begin_drops_all_idle_connections(
     relay: Relay, store: PostgresStore
 ) -> None:
     relay.silence()
-    with hasty(store), pytest.raises(StoreUnavailable, match="no answer"), store.transaction():
+    with (
+        short_timeout(store),
+        pytest.raises(StoreUnavailable, match="no answer"),
+        store.transaction(),
+    ):
         raise AssertionError("it never began")
     works(store)
 
 
-def test_one_commit_that_is_not_answered_drops_them_too(relay: Relay, store: PostgresStore) -> None:
+def test_one_commit_that_is_not_answered_drops_all_idle_connections(
+    relay: Relay, store: PostgresStore
+) -> None:
     def commit_into_silence() -> None:
         with store.transaction() as transaction:
             transaction.connection.execute("SELECT 1")
             relay.silence()
 
-    with hasty(store), pytest.raises(StoreUnavailable, match="no answer"):
+    with short_timeout(store), pytest.raises(StoreUnavailable, match="no answer"):
         commit_into_silence()
     works(store)
 
@@ -129,7 +135,7 @@ def options(connection: GuardedConnection) -> tuple[int, ...]:
         ("?keepalives_idle=7&tcp_user_timeout=5000", (1, 7, 10, 3, 5_000)),
     ],
 )
-def test_the_operating_system_watches_connections_unless_the_uri_says_otherwise(
+def test_connections_have_tcp_keepalive_settings_that_the_uri_may_change(
     cluster: Cluster, asked: str, told: tuple[int, ...]
 ) -> None:
     store = PostgresStore(cluster.uri(options=asked))

@@ -22,7 +22,7 @@ def cluster(cluster: Cluster) -> Cluster:
 
 
 def be_patient(cluster: Cluster) -> None:
-    """The half second that a lock is waited for may pass on a busy machine."""
+    """Wait longer for locks: on a busy machine, the usual half second may be too short."""
     for function in ("claim_1", "settle_1"):
         cluster.execute(f"ALTER FUNCTION eventonce.{function} SET lock_timeout = '{PATIENCE}s'")
 
@@ -33,11 +33,11 @@ def waiting(cluster: Cluster) -> bool:
 
 
 @pytest.mark.parametrize("later", [0, 1])
-def test_what_was_forgotten_and_begun_anew_meanwhile_is_unknown(
+def test_a_settlement_of_a_record_that_was_forgotten_and_claimed_again_is_unknown(
     cluster: Cluster, store: PostgresStore, later: int
 ) -> None:
-    """The row was not there to be locked: whatever its new run's token is, within the same
-    millisecond even the same one, it is not for this settlement to write."""
+    """The row did not exist to be locked: this settlement must not write it, even if the new run
+    began in the same millisecond and has the same token."""
     now = wall_clock()
     claims = [fact(key, lease=HOUR) for key in new_keys(2)]
     runs = store.claim(claims, now)
@@ -56,7 +56,7 @@ def test_what_was_forgotten_and_begun_anew_meanwhile_is_unknown(
     assert store.claim([fact(forgotten.claim.key)], now + 2)[0].kind == "busy"
 
 
-def test_of_two_who_begin_a_key_the_second_waits_for_the_first_and_is_busy(
+def test_of_two_claims_of_a_new_key_the_second_waits_for_the_first_and_is_busy(
     cluster: Cluster, store: PostgresStore
 ) -> None:
     first, second, other = (fact(key, lease=HOUR) for key in [*new_keys(1) * 2, *new_keys(1)])

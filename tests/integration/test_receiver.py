@@ -1,5 +1,5 @@
-"""`eventonce serve` as a process: what it answers, what it does when too much comes or its store is
-away, and how it ends. What its clients can do to it stands in `test_receiver_clients`."""
+"""`eventonce serve` as a process: its answers, its limits, an outage of its store, and its end. The
+tests of faulty clients are in `test_receiver_clients`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ key = ["detail.call"]
 
 
 class Place:
-    """A folder with a handler that waits where a file says so, and notes its effects."""
+    """A folder with a handler that waits while a file exists, and writes down its effects."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ def test_events_and_their_copies_are_answered(place: Place) -> None:
         assert serving.ask(path="/openapi.json").body["openapi"] == "3.1.0"
 
 
-def test_a_tap_writes_what_arrives(place: Place) -> None:
+def test_a_tap_writes_each_event_that_arrives(place: Place) -> None:
     with place.serving("", "--tap", "arrivals.jsonl") as serving:
         for name in "aab":
             serving.ask(call(name))
@@ -115,7 +115,9 @@ def test_a_tap_writes_what_arrives(place: Place) -> None:
     assert [json.loads(line)["channel"] for line in lines] == ["http:/events"] * 3
 
 
-def test_more_requests_than_the_bound_are_sent_away_for_a_moment(place: Place) -> None:
+def test_requests_beyond_the_concurrency_limit_are_answered_503_with_retry_after(
+    place: Place,
+) -> None:
     place.hold("a")
     place.hold("b")
     answers: list[int] = []
@@ -143,7 +145,7 @@ def test_more_requests_than_the_bound_are_sent_away_for_a_moment(place: Place) -
     assert sorted(place.effects()) == ["a", "b", "c"]
 
 
-def test_a_store_that_is_away_is_503_with_retry_after_and_work_goes_on_when_it_is_back(
+def test_a_store_outage_is_answered_503_with_retry_after_and_work_resumes_afterwards(
     place: Place,
 ) -> None:
     port = free_port()
@@ -167,8 +169,10 @@ def test_a_store_that_is_away_is_503_with_retry_after_and_work_goes_on_when_it_i
         assert "hunter2" not in receiver.log.read_text()
 
 
-@pytest.mark.parametrize("waiting", [True, False], ids=["answered in time", "answered before"])
-def test_sigterm_lets_what_is_under_way_finish_and_settle(place: Place, waiting: bool) -> None:
+@pytest.mark.parametrize(
+    "waiting", [True, False], ids=["answered after the handler", "answered before the handler"]
+)
+def test_sigterm_lets_events_in_flight_finish_and_settle(place: Place, waiting: bool) -> None:
     place.hold("a")
     answers: list[Any] = []
     with place.serving(f"answer_within = {60 if waiting else 0.1}") as serving:
@@ -192,16 +196,18 @@ def test_sigterm_lets_what_is_under_way_finish_and_settle(place: Place, waiting:
         assert later.process(call("a"))[0].status == "duplicate"
 
 
-def test_what_outlasts_the_drain_is_stopped_and_its_event_is_free_at_once(place: Place) -> None:
+def test_a_handler_that_outlasts_the_drain_is_stopped_and_its_event_is_freed_at_once(
+    place: Place,
+) -> None:
     _ended_by(place, [signal.SIGTERM], "drain = 1")
 
 
-def test_who_interrupts_it_twice_does_not_wait_for_its_handlers(place: Place) -> None:
+def test_a_second_interrupt_ends_the_receiver_without_waiting_for_handlers(place: Place) -> None:
     _ended_by(place, [signal.SIGINT, signal.SIGINT], 'drain = "1h"')
 
 
 def _ended_by(place: Place, signals: list[signal.Signals], settings: str) -> None:
-    """A handler that never returns is stopped, its sender told to come again, its event free."""
+    """A handler that never returns is stopped, its sender is answered 503, its event is free."""
     answers: list[Any] = []
     more = f'{settings}\nanswer_within = "1m"'
     with place.serving(more, "--handler", "handlers:linger") as serving:
@@ -235,7 +241,7 @@ def _rules(place: Place) -> str:
     return str(place.folder / "rules.toml")
 
 
-def test_without_authentication_it_listens_on_loopback_alone(place: Place) -> None:
+def test_a_receiver_without_authentication_listens_only_on_loopback(place: Place) -> None:
     (place.folder / "eventonce.toml").write_text(
         SETTINGS.format(store="memory:", more='host = "0.0.0.0"\nport = 0')
     )
@@ -269,7 +275,7 @@ def test_without_authentication_it_listens_on_loopback_alone(place: Place) -> No
         (("--host", "localhost"), {}),
     ],
 )
-def test_elsewhere_it_listens_only_with_a_key_or_if_told_so_at_length(
+def test_a_receiver_listens_with_a_key_with_the_explicit_option_or_on_localhost(
     place: Place, options: tuple[str, ...], env: dict[str, str]
 ) -> None:
     with place.serving('answer_within = "1m"', *options, store="memory:", env=env) as serving:

@@ -1,4 +1,4 @@
-"""The examples of the receiver run: the page's first one, and those in `examples/`."""
+"""The examples of the receiver: the code of its page, and the programs in `examples/`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_page_begins_with_an_example_that_works(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         missing("curl is not installed")
     (tmp_path / "handlers.py").write_text(blocks("python")[0])
-    # However long this machine takes, the sender shall be told how it ended.
+    # However slow this machine is, the answer must have the outcome.
     settings = blocks("toml")[0] + '\n[serve]\nanswer_within = "1m"\n'
     with receiving(tmp_path, settings) as serving:
         command = blocks("sh")[1].replace(":8080/", f":{serving.port}/")
@@ -52,7 +52,9 @@ def test_the_page_begins_with_an_example_that_works(tmp_path: Path) -> None:
         assert answer == expected
 
 
-def test_the_page_shows_how_to_mount_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastapi_example_of_the_page_mounts_the_receiver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     exec(next(block for block in blocks("python") if "FastAPI" in block), scope)
@@ -63,7 +65,7 @@ def test_the_page_shows_how_to_mount_it(tmp_path: Path, monkeypatch: pytest.Monk
     consumer.close()
 
 
-def test_the_page_names_every_setting_with_its_default() -> None:
+def test_the_page_names_every_setting_and_the_defaults_of_six() -> None:
     table = PAGE[PAGE.index("## Settings") : PAGE.index("## Paths")]
     for name in Serve.__struct_fields__:
         assert f"`{name}`" in table, name
@@ -75,8 +77,8 @@ def test_the_page_names_every_setting_with_its_default() -> None:
 
 
 def run(example: str) -> list[str]:
-    """The output of the example. A receiver answers within 4.5 seconds, if need be that it is not
-    done yet: on a machine that was so slow, it is run again."""
+    """The output of the example. On a slow machine a receiver answers 429 after 4.5 seconds, before
+    the handler has ended: then the example is run again."""
     for _ in range(3):
         said = _ran(example)
         if not any(line.split()[1:2] == ["429"] for line in said):

@@ -1,5 +1,5 @@
-"""SNS over HTTPS into `eventonce serve`, a process: the handshake, the signature, and what neither
-a stranger nor a copy can bring about. `tests.servers.sns` stands for SNS."""
+"""SNS over HTTPS into `eventonce serve`, a process: the handshake, the signature, copies, and
+messages of strangers. `tests.servers.sns` replaces SNS."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ key = ["headers.x-amz-sns-message-id"]
 
 
 class Place(NamedTuple):
-    """A receiver, the folder where it runs, and what stands for SNS."""
+    """A receiver, the folder where it runs, and the server that replaces SNS."""
 
     serving: Receiving
     folder: Path
@@ -67,7 +67,7 @@ class Place(NamedTuple):
         return self.serving.ask(sent, headers={**headers(sent), **more})
 
     def refused(self, sent: dict[str, Any], **more: str) -> str:
-        """Why it is not believed."""
+        """The reason why this message is refused."""
         answer = self.send(sent, **more)
         assert answer.status == 401
         assert "AmazonSNS" in answer.headers["www-authenticate"]
@@ -97,7 +97,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[Place]:
-    """One whose log says nothing yet, and that has fetched nothing."""
+    """A new receiver, whose log is empty and which has fetched nothing."""
     yield from place(tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_a_notification_that_sns_signed_takes_effect_once(
     assert site.effects.count(json.loads(sent["Message"])["detail"]["call"]) == 1
 
 
-def test_a_message_of_several_lines_and_of_any_script_is_believed(site: Place) -> None:
+def test_a_message_of_several_lines_and_of_any_script_is_accepted(site: Place) -> None:
     event = {"detail-type": "call", "detail": {"call": "\u260e\U0001f4de-é"}}
     text = json.dumps(event, indent=2, ensure_ascii=False) + "\n\n"
     assert statuses(site.send(message(Message=text))) == ["done"]
@@ -155,20 +155,20 @@ def test_a_signature_of_the_other_version_or_of_another_key_is_refused(site: Pla
     assert "version 1 or 2" in site.refused(message(SignatureVersion="3"))
 
 
-def test_what_nobody_signed_is_not_read(site: Place) -> None:
+def test_unsigned_fields_and_headers_of_a_message_are_ignored(site: Place) -> None:
     ran = site.effects
     event = {"detail-type": "call", "id": "forged", "detail": {"call": "forged"}}
-    # A carrier that is looked for before a notification is, beside one that is signed.
+    # Carriers that eventonce looks for first, unsigned, beside the signed notification.
     sent = message()
     answer = site.send({**sent, "Records": [event], "body": event, "messageId": "1", **event})
     assert statuses(answer) == ["done"]
     assert site.effects == [*ran, json.loads(sent["Message"])["detail"]["call"]]
-    # Headers that say what an event is, or what it is called.
+    # Unsigned headers with the type or the id of an event.
     sent = message(Message='{"detail-type": "named", "id": "own", "detail": {}}')
     told = {"ce-type": "call", "ce-id": "forged", "x-amz-sns-message-id": "forged"}
     first, again = site.send(sent), site.send(sent, **told)
     assert (statuses(first), statuses(again)) == (["done"], ["duplicate"])
-    # The first of two fields of one name.
+    # The first of two fields with the same name.
     sent = message()
     raw = json.dumps(sent).encode()
     twice = b'{"Message": %s, ' % json.dumps(json.dumps(event)).encode() + raw[1:]
@@ -178,7 +178,7 @@ def test_what_nobody_signed_is_not_read(site: Place) -> None:
 
 
 def test_lines_moved_from_one_field_to_another_are_refused(site: Place) -> None:
-    """The signature is over lines, so it fits both."""
+    """The signature is over lines, so it is valid for both messages."""
     inner = json.dumps({"detail-type": "call", "detail": {"call": "moved"}})
     sent = message(Message=f"{inner}\nMessageId\nforged")
     moved = {**sent, "Message": inner, "MessageId": f"forged\nMessageId\n{sent['MessageId']}"}
@@ -187,15 +187,15 @@ def test_lines_moved_from_one_field_to_another_are_refused(site: Place) -> None:
     assert "moved" not in site.effects
 
 
-def test_another_topic_is_refused_though_sns_signed_it(site: Place) -> None:
+def test_a_signed_message_of_another_topic_is_refused(site: Place) -> None:
     for topic in (TOPIC + "-2", TOPIC.replace("1234", "9999"), TOPIC.replace("eu-", "us-"), ""):
         assert "sns_topics" in site.refused(message(TopicArn=topic))
 
 
-def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(site: Place) -> None:
+def test_a_message_with_a_timestamp_too_old_or_in_the_future_is_refused(site: Place) -> None:
     for stamped in (stamp(ago=2 * 86_400), stamp(ago=-2 * 86_400), "yesterday", "1700000000"):
         assert "Timestamp" in site.refused(message(Timestamp=stamped))
-    # SNS tries for an hour.
+    # SNS retries for an hour.
     assert site.send(message(Timestamp=stamp(ago=2 * 3600))).status == 200
 
 
@@ -218,7 +218,7 @@ def test_a_message_that_is_too_old_or_of_tomorrow_is_refused(site: Place) -> Non
         "file:///etc/passwd.pem",
     ],
 )
-def test_a_certificate_from_elsewhere_is_not_even_asked_for(site: Place, url: str) -> None:
+def test_a_certificate_url_outside_sns_is_refused_and_not_fetched(site: Place, url: str) -> None:
     tunnels = len(site.sns.tunnels)
     assert "SigningCertURL" in site.refused(message(SigningCertURL=url))
     assert len(site.sns.tunnels) == tunnels
@@ -246,7 +246,7 @@ ELSEWHERE = (("Location", CERTIFICATE),)
     ],
     ids=["oversized", "redirect", "redirect-elsewhere", "away", "no-content", "page", "empty"],
 )
-def test_without_the_certificate_nothing_is_believed_and_sns_sends_again(
+def test_without_the_certificate_a_message_is_answered_503_and_accepted_later(
     site: Place, page: Page, request: pytest.FixtureRequest
 ) -> None:
     name = request.node.callspec.id
@@ -259,7 +259,7 @@ def test_without_the_certificate_nothing_is_believed_and_sns_sends_again(
     )
     assert site.effects == ran
     assert {*site.sns.tunnels} == {f"{HOST}:443"}
-    # Nothing of it is kept: the next attempt finds the certificate.
+    # No failed answer is kept: the next attempt finds the certificate.
     site.sns.page(f"un-{name}", Page(certificate(SIGNER)))
     assert statuses(site.send(sent)) == ["done"]
 
@@ -293,18 +293,18 @@ def test_a_subscription_to_another_topic_is_refused_and_logged_and_nothing_is_fe
     until(lambda: f"a message of topic {topic!r} is refused" in quiet.log)
 
 
-def test_a_subscription_whose_signature_does_not_fit_is_not_confirmed(site: Place) -> None:
+def test_a_subscription_whose_signature_does_not_match_is_not_confirmed(site: Place) -> None:
     url = site.sns.subscribing("unsigned")
     asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="unsigned")
     for field, value in (("SubscribeURL", url + "&x=1"), ("Token", "other"), ("Message", "other")):
         assert "does not match" in site.refused({**asked, field: value})
-    # Nor one whose type only the header says, which nobody signed.
+    # A type that only the unsigned header has is refused, too.
     told = {"x-amz-sns-message-type": "SubscriptionConfirmation"}
     assert "differs from the Type" in site.refused({**message(), "SubscribeURL": url}, **told)
     assert not [path for path in site.sns.asked if "unsigned" in path]
 
 
-def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(site: Place) -> None:
+def test_a_signed_subscribe_url_outside_sns_is_not_visited(site: Place) -> None:
     tunnels = len(site.sns.tunnels)
     for url in ("https://example.com/", "http://169.254.169.254/latest", f"https://{HOST}@x.com/"):
         asked = message("SubscriptionConfirmation", SubscribeURL=url, Token="t")
@@ -317,7 +317,7 @@ def test_a_subscribe_url_elsewhere_is_not_visited_even_if_it_is_signed(site: Pla
     [Page(b"Welcome"), Page(status=500), Page(status=302, headers=(("Location", "/"),))],
     ids=["page", "away", "redirect"],
 )
-def test_a_confirmation_that_gives_no_receipt_is_tried_again(
+def test_a_failed_confirmation_is_answered_503_and_succeeds_later(
     site: Place, page: Page, request: pytest.FixtureRequest
 ) -> None:
     token = f"late-{request.node.callspec.id}"
@@ -346,7 +346,7 @@ def test_raw_delivery_carries_no_signature_and_is_refused(site: Place) -> None:
     assert "raw message delivery has no signature" in answer.body["reason"]
 
 
-def test_basic_authentication_takes_raw_messages_and_a_handshake_is_still_proved(
+def test_with_basic_authentication_raw_messages_are_accepted_and_handshakes_still_verified(
     tmp_path: Path,
 ) -> None:
     for quiet in place(tmp_path, SETTINGS + '[serve.users]\nsns = "a password"\n'):

@@ -18,7 +18,7 @@ from tests.servers.valkey import Binary, Node, clustered, redis7, redis62, servi
 
 PAGE = Path(__file__).parents[2] / "docs/stores/redis.md"
 OWN = {"client", "client|setinfo", "client|maint_notifications"}
-"""Commands of the driver's own, which does without if they are refused."""
+"""Commands that the driver sends on its own; the driver works without them."""
 ACTIONS: tuple[Action, ...] = ("extend", "release", "bury")
 
 
@@ -39,7 +39,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
 
 
 def _everything(store: RedisStore) -> None:
-    """All that a store is asked to do."""
+    """Every kind of call that a store gets."""
     works(store)
     for action in ACTIONS:
         one, other = new_keys(2)
@@ -62,10 +62,10 @@ def _denied(client: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("path", ["", "/3"])
-def test_a_user_needs_no_more_than_the_docs_say(
+def test_a_user_needs_no_more_rights_than_the_page_names(
     node: Node, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A replica on a busy machine may take its time; here it is not measured.
+    # A replica on a busy machine may be slow; this test does not measure it.
     monkeypatch.setattr("eventonce.stores.redis.store.REPLICATION_TIMEOUT", 30.0)
     where = f"redis://eventonce:password@127.0.0.1:{node.port}{path}"
     store = RedisStore.from_uri(f"{where}?client_name=crm&wait_replicas=1&timeout=60")
@@ -75,7 +75,7 @@ def test_a_user_needs_no_more_than_the_docs_say(
     assert _denied(node.client()) <= OWN
 
 
-def test_a_user_needs_no_more_at_a_server_that_is_full(node: Node) -> None:
+def test_a_user_needs_no_more_rights_at_a_server_that_is_full(node: Node) -> None:
     store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}")
     claim = fact(*new_keys(1))
     (run,) = store.claim([claim])
@@ -87,7 +87,7 @@ def test_a_user_needs_no_more_at_a_server_that_is_full(node: Node) -> None:
     store.close()
 
 
-def test_a_user_of_a_cluster_needs_no_more() -> None:
+def test_a_user_of_a_cluster_needs_no_more_rights() -> None:
     with clustered() as cluster:
         for node in cluster.nodes:
             node.client().execute_command(*_rule())
@@ -100,7 +100,7 @@ def test_a_user_of_a_cluster_needs_no_more() -> None:
             assert _denied(node.client()) <= OWN
 
 
-def test_a_user_may_touch_no_other_keys(node: Node) -> None:
+def test_a_user_may_not_use_keys_with_another_prefix(node: Node) -> None:
     uri = f"redis://eventonce:password@127.0.0.1:{node.port}?prefix=others"
     store = RedisStore.from_uri(uri)
     with pytest.raises(ConfigError, match="lacks a permission"):

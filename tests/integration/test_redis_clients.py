@@ -22,7 +22,7 @@ from tests.servers.valkey import Node, caught_up, sentinel, serving, valkey
 
 
 def works(store: RedisStore) -> None:
-    """Through every kind of reply there is."""
+    """Make calls that read every kind of reply."""
     claims = [fact(key) for key in new_keys(20)]
     runs = store.claim(claims)
     settlements = [
@@ -55,9 +55,7 @@ def test_a_client_may_decode_and_speak_either_protocol(
     client.close()
 
 
-def test_commands_are_packed_alike_without_hiredis(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_works_without_hiredis(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_pack", connections._pack_slowly)
     store = RedisStore.from_uri(node.uri)
     works(store)
@@ -65,7 +63,7 @@ def test_commands_are_packed_alike_without_hiredis(
 
 
 def at_once(store: RedisStore, threads: int) -> None:
-    """So many calls under way at the same moment, each over a connection of its own."""
+    """Make so many calls at the same moment, each over a connection of its own."""
     gate = threading.Barrier(threads)
     acquire = connections.Connections.acquire
 
@@ -80,13 +78,13 @@ def at_once(store: RedisStore, threads: int) -> None:
         assert set(verdicts) == {"run"}
 
 
-def test_others_find_connections_in_a_small_pool(node: Node) -> None:
+def test_a_store_leaves_connections_of_a_small_pool_to_other_users(node: Node) -> None:
     client: Any = redis.Redis(port=node.port, max_connections=3)
     store = RedisStore(client)
     at_once(store, 3)
     assert client.ping()
     held = [client.connection_pool.get_connection() for _ in range(2)]
-    # One is kept at hand by the store, and that is all there are.
+    # The store keeps the third connection, and the pool has no more.
     works(store)
     store.close()
     held.append(client.connection_pool.get_connection())
@@ -98,7 +96,7 @@ def test_others_find_connections_in_a_small_pool(node: Node) -> None:
     client.close()
 
 
-def test_all_connections_at_hand_may_have_died(node: Node) -> None:
+def test_a_claim_works_after_all_idle_connections_were_closed(node: Node) -> None:
     store = RedisStore.from_uri(node.uri)
     at_once(store, 6)
     node.client().client_kill_filter(_type="normal", skipme=True)
@@ -106,7 +104,7 @@ def test_all_connections_at_hand_may_have_died(node: Node) -> None:
     store.close()
 
 
-def test_an_interrupted_call_leaves_no_reply_for_the_next(
+def test_an_interrupted_call_leaves_no_reply_for_the_next_call(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RedisStore.from_uri(node.uri)
@@ -123,7 +121,7 @@ def test_an_interrupted_call_leaves_no_reply_for_the_next(
     store.close()
 
 
-def test_threads_share_a_store_and_each_key_has_one_winner(node: Node) -> None:
+def test_threads_share_a_store_and_each_key_runs_once(node: Node) -> None:
     store = RedisStore.from_uri(f"{node.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
     keys, threads = new_keys(300), 32
     gate = threading.Barrier(threads)
@@ -187,13 +185,13 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 
 
 def fork_and_work(uri: str) -> None:
-    """In a process of its own, since a fork of the tests' would carry their threads' locks."""
+    """Fork in a separate process: a fork of the tests' would copy locks that their threads hold."""
     command = [sys.executable, "-c", FORKING, uri]
     ran = subprocess.run(command, capture_output=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
 
 
-def test_a_store_goes_on_in_both_processes_after_a_fork(node: Node) -> None:
+def test_a_store_works_in_both_processes_after_a_fork(node: Node) -> None:
     fork_and_work(node.uri)
 
 

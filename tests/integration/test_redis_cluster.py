@@ -1,4 +1,4 @@
-"""The Redis store on a cluster: its partitions, slots on the move, and servers that are gone."""
+"""The Redis store on a cluster: its partitions, slots that move, and servers that are gone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _keys_in(part: int, count: int) -> list[bytes]:
     return [key[:-1] + bytes([part + 16]) for key in new_keys(count)]
 
 
-def test_a_batch_is_one_call_for_each_partition_it_touches(
+def test_a_batch_is_one_call_for_each_partition_of_its_keys(
     cluster: ValkeyCluster, store: RedisStore
 ) -> None:
     claims = [fact(key) for key in new_keys(1_000)]
@@ -80,13 +80,13 @@ def _calls(cluster: ValkeyCluster) -> int:
     return sum(it.get("cmdstat_evalsha", {}).get("calls", 0) for it in stats)
 
 
-def test_records_lie_on_every_primary(cluster: ValkeyCluster, store: RedisStore) -> None:
+def test_records_are_spread_over_every_primary(cluster: ValkeyCluster, store: RedisStore) -> None:
     store.claim([fact(key) for key in new_keys(1_000)])
     sizes = [node.client().dbsize() for node in cluster.nodes[:3]]
     assert min(sizes) > sum(sizes) / 5
 
 
-def test_a_client_of_the_users_may_decode(cluster: ValkeyCluster) -> None:
+def test_a_client_of_the_caller_may_decode_responses(cluster: ValkeyCluster) -> None:
     port = cluster.nodes[0].port
     client = redis.RedisCluster(host="127.0.0.1", port=port, decode_responses=True)
     store = RedisStore(client, prefix="mine")
@@ -95,7 +95,7 @@ def test_a_client_of_the_users_may_decode(cluster: ValkeyCluster) -> None:
     client.close()
 
 
-def test_a_store_goes_on_in_both_processes_after_a_fork(cluster: ValkeyCluster) -> None:
+def test_a_store_works_in_both_processes_after_a_fork(cluster: ValkeyCluster) -> None:
     fork_and_work(cluster.uri)
 
 
@@ -108,7 +108,7 @@ def test_scripts_are_sent_to_servers_that_have_lost_them(
     works(store)
 
 
-def test_a_lost_connection_is_made_anew(cluster: ValkeyCluster, store: RedisStore) -> None:
+def test_a_lost_connection_is_replaced(cluster: ValkeyCluster, store: RedisStore) -> None:
     works(store)
     for node in cluster.nodes:
         node.client().client_kill_filter(_type="normal", skipme=True)
@@ -130,7 +130,7 @@ def test_a_slot_that_has_moved_is_found(cluster: ValkeyCluster, store: RedisStor
 def test_a_slot_that_is_moving_is_served_key_by_key(
     cluster: ValkeyCluster, store: RedisStore
 ) -> None:
-    """Some keys are here, some are there, and some are new: none of it holds up the batch."""
+    """Some keys are on the source, some on the target, some are new: all of them are answered."""
     part = 4
     facts = [fact(key) for key in _keys_in(part, 10)]
     claims = [*facts, *(version(key, 1) for key in _keys_in(part, 10))]
@@ -179,7 +179,7 @@ def test_dead_letters_are_kept_listed_and_dropped_while_their_slot_is_moving(
     refused = _refused(cluster, "TRYAGAIN")
     with ThreadPoolExecutor(1) as pool:
         putting = pool.submit(store.put_letters, others)
-        # Until the second key has moved too, and then it is done there.
+        # The call is refused until the second key has moved, too, and then made there.
         until(lambda: _refused(cluster, "TRYAGAIN") > refused)
         migrate(keys.letters_by_time)
         putting.result(PATIENCE)
@@ -190,10 +190,10 @@ def test_dead_letters_are_kept_listed_and_dropped_while_their_slot_is_moving(
     store.close()
 
 
-def test_a_migration_that_is_given_up_leads_back_to_the_source(
+def test_a_claim_returns_to_the_source_when_a_migration_is_given_up(
     cluster: ValkeyCluster, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source says ASK, and when the target is asked it does not import the slot any more."""
+    """The source answers ASK, and then the target does not import the slot any more."""
     claim = fact(*_keys_in(6, 1))
     migrate = Migration(cluster, key_slot(KEYS.partitions[6]))
     server: Any = store._server
@@ -217,10 +217,10 @@ def _refused(cluster: ValkeyCluster, code: str) -> int:
     return sum(it.get(f"errorstat_{code}", {}).get("count", 0) for it in errors)
 
 
-def test_replicas_are_waited_for_while_a_slot_is_moving(cluster: ValkeyCluster) -> None:
+def test_calls_wait_for_replicas_while_a_slot_is_moving(cluster: ValkeyCluster) -> None:
     part = 8
     client = read(f"{cluster.uri}?timeout={PATIENCE}").connect_cluster()
-    # A replica is given a fifth of a second, and a server what it takes.
+    # A replica has a fifth of a second to confirm, and a server has all the time it needs.
     store = RedisStore(client, wait_replicas=1, timeout=0.4)
     here, there = (fact(key) for key in _keys_in(part, 2))
     runs = answered(lambda: store.claim([here, there]))
@@ -240,9 +240,9 @@ def test_replicas_are_waited_for_while_a_slot_is_moving(cluster: ValkeyCluster) 
 
 
 def test_a_slot_that_is_moving_to_a_new_server_is_served() -> None:
-    """As when a cluster grows: whoever asks for the slots is not told of a server without any."""
+    """Such as when a cluster grows: the list of slots does not name a server without slots."""
     part = 12
-    with _whole() as old, serving(valkey, *ALONE, port=low_port()) as new:
+    with _one_server_cluster() as old, serving(valkey, *ALONE, port=low_port()) as new:
         old.client().execute_command("CLUSTER MEET", "127.0.0.1", new.port)
         until(lambda: _in_order(old) and _in_order(new))
         store = RedisStore.from_uri(f"redis+cluster://127.0.0.1:{old.port}")
@@ -258,9 +258,9 @@ def test_a_slot_that_is_moving_to_a_new_server_is_served() -> None:
 
 
 def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> None:
-    """As behind a configuration endpoint, or the name of a service whose pods are new."""
-    with ExitStack() as replaced, _whole() as new:
-        old = replaced.enter_context(_whole())
+    """Such as behind a configuration endpoint, or the name of a service whose pods are new."""
+    with ExitStack() as replaced, _one_server_cluster() as new:
+        old = replaced.enter_context(_one_server_cluster())
         leading = replaced.enter_context(relaying(old.port))
         store = RedisStore.from_uri(f"redis+cluster://127.0.0.1:{leading.port}")
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
@@ -277,13 +277,13 @@ def test_nodes_that_were_all_replaced_are_found_at_the_address_of_the_uri() -> N
 def test_threads_that_refresh_the_slots_share_a_refresh(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One refresh may run into a time-out for each node: one after the other they would add up."""
+    """A refresh may wait for a time-out of each node: several in a row would add up."""
     store.claim([fact(*new_keys(1))])
     server: Any = store._server
     threads, refreshes, arrived, lock = 8, [], [], server._refreshing
 
     class Counting:
-        """A lock that counts who wants it."""
+        """A lock that counts the threads that ask for it."""
 
         def __enter__(self) -> None:
             arrived.append(1)
@@ -303,7 +303,7 @@ def test_threads_that_refresh_the_slots_share_a_refresh(
         until(lambda: bool(refreshes))
         for refreshed in [first, *(pool.submit(server._refresh) for _ in range(threads - 1))]:
             refreshed.result()
-    # The first, and one for all that came while it was under way.
+    # The first refresh, and one for all threads that came meanwhile.
     assert len(refreshes) == 2
 
 
@@ -311,7 +311,7 @@ ALONE = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(STEADY))
 
 
 @contextmanager
-def _whole() -> Iterator[Node]:
+def _one_server_cluster() -> Iterator[Node]:
     """A cluster of one server, which has all slots."""
     with serving(valkey, *ALONE, port=low_port()) as node:
         node.client().execute_command("CLUSTER ADDSLOTSRANGE", 0, SLOTS - 1)
@@ -332,8 +332,8 @@ def _move(cluster: ValkeyCluster, part: int, keys: list[bytes], *, finish: bool)
 
 
 class Migration:
-    """A slot in MIGRATING and IMPORTING state, as during every resharding, until it is finished or
-    given up; called with names, it moves these."""
+    """A slot in MIGRATING and IMPORTING state, as during every resharding, until the migration is
+    finished or given up; a call with names moves these keys."""
 
     def __init__(self, cluster: ValkeyCluster, slot: int) -> None:
         here, self.there = _holder(cluster, slot)
@@ -352,13 +352,13 @@ class Migration:
             _set_slot(client, self.slot, "NODE", self.id)
 
     def give_up(self) -> None:
-        """Nothing was moved, and nothing will be."""
+        """End the migration of a slot of which no key was moved."""
         for client in (self.source, self.target):
             _set_slot(client, self.slot, "STABLE")
 
 
 def _set_slot(client: Any, *words: object) -> None:
-    """Valkey refuses it while it has not heard of its replica for a while."""
+    """Set the state of a slot; Valkey refuses this while a replica has not reported for a while."""
 
     def done() -> bool:
         try:
@@ -373,7 +373,7 @@ def _set_slot(client: Any, *words: object) -> None:
 
 
 def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
-    """The primary that has this slot, and another one."""
+    """The primary that has this slot, and another primary."""
     for first, last, primary, *_ in cluster.nodes[0].client().execute_command("CLUSTER SLOTS"):
         if first <= slot <= last:
             here = next(node for node in cluster.nodes if node.port == primary[1])
@@ -382,9 +382,9 @@ def _holder(cluster: ValkeyCluster, slot: int) -> tuple[Node, Node]:
     raise AssertionError(slot)
 
 
-def test_a_partition_that_is_gone_fails_alone() -> None:
+def test_only_the_partitions_of_a_stopped_primary_fail() -> None:
     with clustered() as cluster:
-        # A settlement looks for a new primary for a second; who answers may take what it takes.
+        # A settlement looks for a new primary for a second; a server that answers may be slow.
         address = read(f"{cluster.uri}?timeout={PATIENCE}&connect_timeout={PATIENCE}")
         client = address.connect_cluster()
         store = RedisStore(client, timeout=1)
@@ -405,7 +405,7 @@ def test_a_partition_that_is_gone_fails_alone() -> None:
         assert {verdict.kind for verdict in verdicts} == {"run", "error"}
         with pytest.raises(StoreUnavailable):
             store.settle(_settled(claims, runs))
-        # What could be settled is settled, although the call failed.
+        # The settlements of the other partitions are stored, although the call failed.
         kept = [claim for claim in claims if partition(claim.key) not in gone]
         assert [copy.result for copy in store.claim(kept)] == [claim.key for claim in kept]
         with pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""Connections to Redis that die in silence, as behind an address translator or with a lost host."""
+"""Connections to Redis that are lost without notice, as behind an address translator."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _options(store: RedisStore) -> dict[str, Any]:
     [lambda store: store.claim(_claims(1)), lambda store: list(store.letters())],
     ids=["claim", "letters"],
 )
-def test_one_time_out_is_the_last_of_its_idle_siblings(
+def test_one_time_out_drops_all_idle_connections(
     relay: Relay, ask: Callable[[RedisStore], object]
 ) -> None:
     store = RedisStore.from_uri(f"redis://127.0.0.1:{relay.port}?timeout={PATIENCE}")
     at_once(store, MANY)
-    # Those that are there would wait for a second, and new ones for as long as it takes.
+    # Open connections wait for a second, and new connections for as long as it takes.
     for connection in _every(store):
         connection._sock.settimeout(1)
         connection.socket_timeout = 1
@@ -79,7 +79,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(
     store.close()
 
 
-def test_the_system_looks_after_idle_connections(node: Node) -> None:
+def test_connections_have_tcp_keepalive_settings(node: Node) -> None:
     store = RedisStore.from_uri(node.uri)
     store.claim(_claims(1))
     (connection,) = _every(store)
@@ -88,8 +88,8 @@ def test_the_system_looks_after_idle_connections(node: Node) -> None:
     store.close()
 
 
-def test_a_script_that_is_not_taken_whole_is_not_sent_for_ever() -> None:
-    """As by a proxy that knows no scripts."""
+def test_a_script_that_a_proxy_refuses_is_sent_only_once_more() -> None:
+    """Such as by a proxy that does not support scripts."""
 
     class Proxy:
         sent = 0

@@ -1,5 +1,5 @@
-"""A primary of a cluster is killed under load: no fact is lost, and copies come only from the last
-moment before, as docs/stores/redis.md says."""
+"""A primary of a cluster is killed under load: no fact is lost, and only facts of the last moment
+before can run again, as docs/stores/redis.md says."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from tests.servers.valkey import (
 WORKERS = 4
 BATCH = 10
 MANY = 100
-"""Facts of which it is worth saying that none was lost."""
+"""Enough facts to show that no fact is lost."""
 FEW = 10
 """Facts that the replica must have missed before it takes over."""
 CUT_OFF = 0.4
-"""Seconds for which the replica is behind; it would be microseconds here, and lose nothing."""
+"""Seconds for which the replica is behind; microseconds would be usual, and lose nothing."""
 RULE = Rule(name="facts", key="detail.id", lease="2s")
 GONE = {n for n, name in enumerate(Keys("eventonce").partitions) if key_slot(name) < SLOTS // 3}
 """The partitions of the first primary."""
 PATIENT = f"timeout={PATIENCE}&connect_timeout={PATIENCE}"
-"""For stores of which an answer is expected, however busy this machine is."""
+"""For stores that must answer, however busy this machine is."""
 
 
 class Queue:
-    """Delivers facts until they are acknowledged, and notes what became of them and when."""
+    """A queue that delivers facts until they are acknowledged, and records the times of both."""
 
     def __init__(self, uri: str) -> None:
         self.ran: dict[str, list[float]] = defaultdict(list)
@@ -67,7 +67,7 @@ class Queue:
         self.ran[fact].append(time.monotonic())
 
     def deliver(self, facts: list[str]) -> list[str]:
-        """Deliver these; answers with those to deliver again."""
+        """Deliver these facts, and return the facts to deliver again."""
         outcomes = self.consumer.process([{"detail": {"id": fact}} for fact in facts])
         now = time.monotonic()
         done = {fact for fact, it in zip(facts, outcomes, strict=True) if it.ack}
@@ -75,7 +75,7 @@ class Queue:
         return [fact for fact in facts if fact not in done]
 
     def work(self, worker: int) -> None:
-        """New facts until it is stopped, and then what is left."""
+        """Deliver new facts until the queue is stopped, and then the facts that are left."""
         left: list[str] = []
         numbers = count()
         while not self.stopped.is_set() or left:
@@ -85,7 +85,7 @@ class Queue:
             left = self.deliver([*left, *(() if self.stopped.is_set() else new)])
 
     def since(self, instant: float) -> list[str]:
-        """The facts that were begun since, and are acknowledged."""
+        """The acknowledged facts whose first run began after this instant."""
         return [fact for fact in self.acknowledged.copy() if self.ran[fact][0] > instant]
 
     def gone(self, facts: list[str]) -> list[str]:
@@ -93,7 +93,7 @@ class Queue:
         return [fact for fact in facts if partition(self.keys[fact]) in GONE]
 
     def in_the_last_moment(self, fact: str, cut: float) -> bool:
-        """Whether it was on the primary that was killed, and its replica may have missed it."""
+        """Whether the fact was on the killed primary, and its replica may have missed the fact."""
         return bool(self.gone([fact])) and self.acknowledged[fact] >= cut
 
 
@@ -104,26 +104,28 @@ def cluster() -> Iterator[ValkeyCluster]:
 
 
 def _cut_off(cluster: ValkeyCluster) -> float:
-    """Cut the first primary's replica off from it; what was acknowledged before the instant that is
-    answered has reached it."""
+    """Disconnect the replica of the first primary. The facts that were acknowledged before the
+    instant that is returned have reached the replica."""
     primary, replica = cluster.nodes[0], cluster.nodes[PRIMARIES]
     cut = time.monotonic()
     caught_up(replica, primary)
     client = primary.client()
-    # Who is connected stays so; the replica is sent away and finds no way back.
+    # Open connections stay; the replica is disconnected and cannot come back.
     client.config_set("requirepass", "secret")
     client.execute_command("CLIENT KILL", "TYPE", "replica")
     return cut
 
 
 def _kill(cluster: ValkeyCluster) -> None:
-    """Kill the first primary, and nobody has its place yet."""
+    """Kill the first primary; no replica has its place yet."""
     primary = cluster.nodes[0]
     primary.process.kill()
     primary.process.wait()
 
 
-def test_no_fact_is_lost_and_only_the_last_moment_is_repeated(cluster: ValkeyCluster) -> None:
+def test_no_fact_is_lost_and_only_facts_of_the_last_moment_are_repeated(
+    cluster: ValkeyCluster,
+) -> None:
     queue = Queue(f"{cluster.uri}?{PATIENT}")
     with ThreadPoolExecutor(WORKERS) as pool:
         work = [pool.submit(queue.work, worker) for worker in range(WORKERS)]
@@ -149,7 +151,7 @@ def test_no_fact_is_lost_and_only_the_last_moment_is_repeated(cluster: ValkeyClu
     # Every fact comes once more, as a re-publish days later would.
     runs = {fact: len(queue.ran[fact]) for fact in facts}
     for start in range(0, len(facts), 100):
-        # One whose completion alone was lost is busy while its lease lasts.
+        # A fact of which only the completion was lost is busy while its lease lasts.
         left = facts[start : start + 100]
         while left:
             assert time.monotonic() < queue.deadline
@@ -160,7 +162,7 @@ def test_no_fact_is_lost_and_only_the_last_moment_is_repeated(cluster: ValkeyClu
     queue.consumer.close()
 
 
-def test_what_a_replica_has_confirmed_is_not_forgotten(cluster: ValkeyCluster) -> None:
+def test_facts_that_a_replica_has_confirmed_are_not_forgotten(cluster: ValkeyCluster) -> None:
     queue = Queue(f"{cluster.uri}?wait_replicas=1&timeout=1&connect_timeout=0.5")
     with ThreadPoolExecutor(WORKERS) as pool:
         work = [pool.submit(queue.work, worker) for worker in range(WORKERS)]
@@ -187,8 +189,8 @@ def test_what_a_replica_has_confirmed_is_not_forgotten(cluster: ValkeyCluster) -
     queue.consumer.close()
 
 
-def test_a_settlement_outlasts_a_failover(cluster: ValkeyCluster) -> None:
-    """A claim does not wait, but says at once which partitions are gone."""
+def test_a_settlement_waits_for_a_failover_and_a_claim_does_not(cluster: ValkeyCluster) -> None:
+    """A claim does not wait, but reports at once the partitions that are gone."""
     store = RedisStore.from_uri(f"{cluster.uri}?{PATIENT}")
     claims = [fact(key, lease=600_000) for key in new_keys(100)]
     runs = store.claim(claims)
@@ -208,7 +210,7 @@ def test_a_settlement_outlasts_a_failover(cluster: ValkeyCluster) -> None:
 
 @contextmanager
 def _waiting(primary: Node) -> Iterator[RedisStore]:
-    """A store that gives a replica a fifth of a second, and the server what it takes."""
+    """A store that waits a fifth of a second for a replica, and without limit for its server."""
     client = Redis(port=primary.port, socket_timeout=PATIENCE)
     store = RedisStore(client, wait_replicas=1, timeout=0.4)
     try:
@@ -218,8 +220,8 @@ def _waiting(primary: Node) -> Iterator[RedisStore]:
         client.close()
 
 
-def test_replicas_are_waited_for_whatever_was_written() -> None:
-    """Also by an answer that changed nothing: what it was read from may not be there yet."""
+def test_claims_settlements_and_other_writes_wait_for_replicas() -> None:
+    """Even a call that changes nothing: the replica may not have the record that was read."""
     with serving() as primary, serving() as replica, _waiting(primary) as store:
         replica.client().replicaof("127.0.0.1", primary.port)
         until(lambda: bool(replica.client().info("replication")["master_link_status"] == "up"))

@@ -1,5 +1,5 @@
-"""The errors of the Redis store when its server is away, slow, full or a replica; and work that
-goes on by itself once it is back."""
+"""The errors of the Redis store when its server is away, slow, loading or a replica; and work that
+resumes by itself once the server is back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _claim() -> Claim:
 
 
 def _runs(store: RedisStore, claim: Claim) -> bool:
-    """Whether it is granted; not yet, where the server is not there yet."""
+    """Whether this claim is granted; False while the server cannot be reached."""
     try:
         (verdict,) = store.claim([claim])
     except StoreUnavailable:
@@ -44,7 +44,7 @@ def _runs(store: RedisStore, claim: Claim) -> bool:
 
 
 def _refused(store: RedisStore, kind: type[EventonceError], *says: str) -> None:
-    """Whatever would write is refused, and says why."""
+    """Assert that a claim and a new dead letter are refused with this error and these words."""
     for ask in (lambda: store.claim([_claim()]), lambda: store.put_letters(new_letters(1))):
         with pytest.raises(kind) as refused:
             ask()
@@ -66,7 +66,7 @@ def test_work_goes_on_after_a_restart() -> None:
     store.close()
 
 
-def test_a_lost_connection_is_made_anew(node: Node, store: RedisStore) -> None:
+def test_a_lost_connection_is_replaced(node: Node, store: RedisStore) -> None:
     assert store.claim([_claim()])[0].kind == "run"
     node.client().client_kill_filter(_type="normal", skipme=True)
     assert store.claim([_claim()])[0].kind == "run"
@@ -83,7 +83,7 @@ def test_a_script_the_server_has_lost_is_sent_again(node: Node, store: RedisStor
     assert store.show(claim.key) is not None
 
 
-def test_a_server_that_hangs_is_not_waited_for() -> None:
+def test_a_call_to_a_server_that_hangs_times_out() -> None:
     with serving() as node:
         store = RedisStore.from_uri(f"{node.uri}?timeout=0.2")
         claim = _claim()
@@ -92,7 +92,7 @@ def test_a_server_that_hangs_is_not_waited_for() -> None:
             store.claim([claim])
         patient = RedisStore.from_uri(node.uri)
         (run,) = patient.claim([claim])
-        # It was done at last, and the repeated ask has its own grant.
+        # The server granted the claim later, and the repeated claim gets the same grant.
         assert (run.kind, run.attempt) == ("run", 1)
         assert patient.settle([Settlement(claim, run.token, "complete")]) == ["kept"]
         until(lambda: _runs(store, _claim()))
@@ -100,7 +100,7 @@ def test_a_server_that_hangs_is_not_waited_for() -> None:
         patient.close()
 
 
-def test_a_replica_is_told_apart_and_used_once_it_leads() -> None:
+def test_a_replica_is_reported_and_used_once_it_is_a_primary() -> None:
     with serving() as primary, serving() as other:
         store = RedisStore.from_uri(other.uri)
         assert store.claim([_claim()])[0].kind == "run"
@@ -111,8 +111,8 @@ def test_a_replica_is_told_apart_and_used_once_it_leads() -> None:
         store.close()
 
 
-def test_an_address_may_lead_to_another_server() -> None:
-    """As a provider's primary endpoint does after a failover, under connections that still live."""
+def test_an_address_that_leads_to_another_server_later_is_followed() -> None:
+    """Such as the primary endpoint of a provider after a failover, under open connections."""
     with serving() as first, serving() as second, relaying(first.port) as leading:
         store = RedisStore.from_uri(f"redis://127.0.0.1:{leading.port}")
         assert store.claim([_claim()])[0].kind == "run"
@@ -137,7 +137,7 @@ def test_a_run_cannot_be_settled_on_a_replica() -> None:
         following.close()
 
 
-def test_a_server_that_loads_is_waited_for(tmp_path: Path) -> None:
+def test_a_server_that_loads_its_data_is_an_outage_until_it_is_ready(tmp_path: Path) -> None:
     port, saved = free_port(), ("--dir", str(tmp_path))
     with serving(valkey, *saved, port=port) as node:
         client = node.client()
@@ -155,7 +155,7 @@ def test_a_server_that_loads_is_waited_for(tmp_path: Path) -> None:
     store.close()
 
 
-def test_too_few_replicas_are_named(node: Node, store: RedisStore) -> None:
+def test_a_refusal_for_too_few_replicas_names_the_setting(node: Node, store: RedisStore) -> None:
     client = node.client()
     client.config_set("min-replicas-to-write", 1)
     try:
@@ -165,7 +165,7 @@ def test_too_few_replicas_are_named(node: Node, store: RedisStore) -> None:
     assert store.claim([_claim()])[0].kind == "run"
 
 
-def test_a_password_changed_under_way_may_change_back() -> None:
+def test_a_password_that_is_wrong_for_a_while_is_an_outage() -> None:
     with serving() as node:
         store = RedisStore.from_uri(node.uri)
         assert store.claim([_claim()])[0].kind == "run"

@@ -1,7 +1,7 @@
-"""The short ways through the Lua scripts, each at its edges, against the law.
+"""The fast paths of the Lua scripts, each at its limits, compared with the law.
 
 Most claims and settlements are answered without unpacking a record; the contract suite's random
-programs seldom come to the millisecond or the byte at which a script must leave the short way.
+programs seldom reach the millisecond or the byte at which a script must leave its fast path.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _end(action: Action = "complete", *, ago: int = 0, result: bytes | None = No
     return Settle((Ending(action, ago, "every byte" if result else "nothing"),))
 
 
-def test_copies_of_a_completed_fact(store: RedisStore) -> None:
-    """Of every form a completed fact has, by every kind of copy, before, at and after its end."""
+def test_copies_of_a_completed_fact_follow_the_law(store: RedisStore) -> None:
+    """Every form of a completed fact and every kind of copy, before, at and after its end."""
     ids, contents = (b"here", b"there", b""), (b"", b"A-------", b"B")
     for by, other, digest, another in product(ids, ids, contents, contents):
         for result, remember, off in product((b"", b"result"), (10 * DAY, 500), (-1, 0, 1)):
@@ -64,8 +64,8 @@ def test_copies_of_a_completed_fact(store: RedisStore) -> None:
             )
 
 
-def test_sliding_windows(store: RedisStore) -> None:
-    """A copy lengthens the memory, of every form, and never shortens it."""
+def test_sliding_windows_follow_the_law(store: RedisStore) -> None:
+    """A copy extends the time for which a fact is remembered, and never shortens it."""
     for digest, result, remember, later in product(
         (b"", b"A-------"), (b"", b"result"), (10 * DAY, 500, SECOND), (1, 499, DAY)
     ):
@@ -77,8 +77,8 @@ def test_sliding_windows(store: RedisStore) -> None:
         )
 
 
-def test_runs_of_every_length(store: RedisStore) -> None:
-    """A fact is short to write only if its life is some days and little more."""
+def test_runs_of_every_length_follow_the_law(store: RedisStore) -> None:
+    """A fact has the short form only if its life is a number of days and little more."""
     for run, remember in product(
         (0, 1, 65_535, 65_536, 65_537, 10 * MINUTE),
         (DAY, 127 * DAY, 128 * DAY, 10 * DAY + 65_535, 10 * DAY + 65_536, DAY - 1, 1),
@@ -87,8 +87,8 @@ def test_runs_of_every_length(store: RedisStore) -> None:
         play([ask, Wait(run), _end(), _end(), ask, WaitFor(FACT, "expires", -1), ask], store)
 
 
-def test_takeovers_within_a_millisecond(store: RedisStore) -> None:
-    """Tokens that are no whole milliseconds: they must come back as they are."""
+def test_takeovers_within_a_millisecond_follow_the_law(store: RedisStore) -> None:
+    """Tokens that are no whole milliseconds must be returned unchanged."""
     for times, run in product(range(1, 3), (0, 1)):
         tries = [step for _ in range(times) for step in (_fact(), _end("release"))]
         ran = (_fact(), _end("extend"), Wait(run), _end())
@@ -103,8 +103,10 @@ def test_a_run_that_was_overtaken_settles_nothing(store: RedisStore) -> None:
 
 @pytest.mark.parametrize("end", ["held_until", "expires"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_settlements_about_the_end(store: RedisStore, action: Action, end: str) -> None:
-    """Of leases shorter and longer than the memory, of facts and of states."""
+def test_settlements_at_the_end_of_a_lease_or_record_follow_the_law(
+    store: RedisStore, action: Action, end: str
+) -> None:
+    """Leases that are shorter and longer than the memory, for facts and for states."""
     for lease, remember, off, which in product(
         (500, MINUTE, 30 * DAY), (250, MINUTE, 10 * DAY), (-1, 0, 1), (True, False)
     ):
@@ -117,7 +119,7 @@ def test_settlements_about_the_end(store: RedisStore, action: Action, end: str) 
         play([ask, held, _end(action), ask, _end("extend"), _end(action), ask], store)
 
 
-def test_clocks_set_back_under_a_lease(store: RedisStore) -> None:
+def test_runs_during_which_the_clock_is_set_back_follow_the_law(store: RedisStore) -> None:
     for ask in (_fact(), _state(1, b"A")):
         for action in ACTIONS:
             play(
@@ -126,14 +128,16 @@ def test_clocks_set_back_under_a_lease(store: RedisStore) -> None:
             )
 
 
-def test_what_is_given_up_beside_a_tie_is_remembered_for_a_day(store: RedisStore) -> None:
+def test_a_version_given_up_beside_a_version_of_the_same_order_is_remembered_for_a_day(
+    store: RedisStore,
+) -> None:
     a, b = _state(1, b"A", remember=SECOND), _state(1, b"B", remember=SECOND)
     program: Program = [a, _end("bury"), b, _end(), a, WaitFor(STATE, "expires", -1), a, b]
     play(program, store)
     play([a, _end("bury"), b, _end(), Wait(UNSETTLED - 1), a, Wait(1), a], store)
 
 
-def test_batches_of_every_kind_at_once(store: RedisStore) -> None:
+def test_batches_with_mixed_terms_follow_the_law(store: RedisStore) -> None:
     """Terms that change from claim to claim, and back, in one call."""
     claims = tuple(
         Claim(

@@ -1,4 +1,4 @@
-"""A Redis that is at its maxmemory: it grants no more runs, and those it granted can be settled."""
+"""A Redis at its maxmemory grants no more runs, and the runs that it granted can be settled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _use_up(node: Node) -> None:
 
 
 def _granted(store: RedisStore, claim: Claim) -> Settlement | None:
-    """How the run that was granted would be completed; None where there is no memory for it."""
+    """The completion of the run that the claim is granted; None where the memory is full."""
     try:
         (run,) = store.claim([claim])
     except StoreUnavailable:
@@ -52,10 +52,10 @@ def _granted(store: RedisStore, claim: Claim) -> Settlement | None:
     return Settlement(claim, run.token, "complete", RESULT)
 
 
-def test_every_run_that_was_granted_is_completed_and_no_other_is_granted(
+def test_every_granted_run_can_be_completed_and_no_other_run_is_granted(
     node: Node, store: RedisStore
 ) -> None:
-    # The connection and the scripts take memory too, and are there from now on.
+    # The connection and the scripts take memory, too, and exist from now on.
     first = _granted(store, fact(*new_keys(1)))
     assert first is not None
     assert store.settle([first]) == ["kept"]
@@ -80,7 +80,9 @@ def test_every_run_that_was_granted_is_completed_and_no_other_is_granted(
     assert _granted(store, fact(*new_keys(1))) is not None
 
 
-def test_a_full_server_answers_who_looks_and_fails_the_trial(node: Node, store: RedisStore) -> None:
+def test_a_full_server_answers_a_probe_and_refuses_a_trial_write(
+    node: Node, store: RedisStore
+) -> None:
     _use_up(node)
     key = new_trial_key()
     assert store.claim([PROBE])[0].kind == "run"
@@ -92,7 +94,9 @@ def test_a_full_server_answers_who_looks_and_fails_the_trial(node: Node, store: 
 
 
 @pytest.mark.parametrize("action", ["complete", "release", "bury", "extend"])
-def test_whatever_a_run_ends_with_fits(node: Node, store: RedisStore, action: Action) -> None:
+def test_a_full_server_stores_a_settlement_of_every_kind(
+    node: Node, store: RedisStore, action: Action
+) -> None:
     one, other = new_keys(2)
     claims = [fact(one), version(other, 1)]
     settlements = [
@@ -111,7 +115,7 @@ def test_whatever_a_run_ends_with_fits(node: Node, store: RedisStore, action: Ac
     [{"status": "invalid"}, {"key": b"", "rule": "", "attempt": 0}],
     ids=["input without a key", "an event that no handler takes"],
 )
-def test_the_dead_letter_of_a_run_fits_and_those_of_other_input_wait(
+def test_a_full_server_stores_the_dead_letter_of_a_run_and_refuses_other_dead_letters(
     node: Node, store: RedisStore, unlike: dict[str, Any]
 ) -> None:
     dead, another = new_letters(2)

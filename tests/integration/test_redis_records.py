@@ -1,4 +1,4 @@
-"""The data that the Redis store leaves in Redis: how little, for how long, and in which forms."""
+"""The data that the Redis store leaves in Redis: its size, its lifetime and its forms."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_redis_drops_a_record_at_its_millisecond(
         settled = time.monotonic()
         store.settle([Settlement(claim, run.token, "complete")])
         record, expires = store.show(claim.key), client.pexpiretime(_name(claim))
-        # On a busy machine the window may be over before one has looked.
+        # On a busy machine the window may be over before the record was read.
         if time.monotonic() - settled < window / 1_000:
             break
     assert record is not None
@@ -152,7 +152,7 @@ MORE = b"\x00what the next minor release adds\xff"
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_the_next_release_adds_is_read_over_and_kept(
+def test_bytes_that_the_next_release_adds_are_ignored_and_kept(
     node: Node, store: RedisStore, make: Callable[[RedisStore], Claim]
 ) -> None:
     claim, client = make(store), node.client()
@@ -165,7 +165,7 @@ def test_what_the_next_release_adds_is_read_over_and_kept(
 
 
 def _changes(claim: Claim) -> Iterator[Callable[[RedisStore], object]]:
-    """A life of this key from here on, whatever it has been through, each step of it a write."""
+    """Further steps in the life of this key, whatever its record is; each step is a write."""
     again = replace(claim, nonce=claim.nonce + 1, redrive=True, sliding=True, remember=20 * DAY)
     if again.order is not None:
         again = replace(again, order=again.order + 1, digest=b"B")
@@ -189,7 +189,7 @@ def _changes(claim: Claim) -> Iterator[Callable[[RedisStore], object]]:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_record_of_a_newer_format_is_left_alone(
+def test_a_record_of_a_newer_format_is_refused_and_not_changed(
     node: Node, store: RedisStore, make: Callable[[RedisStore], Claim]
 ) -> None:
     claim, other, client = make(store), fact(*new_keys(1)), node.client()
@@ -222,13 +222,13 @@ def test_a_batch_is_one_round_trip_for_its_claims_and_one_for_its_settlements(
 
 
 def _trips(client: Any) -> int:
-    """Commands that came in from outside, beside the questions for them."""
+    """The number of commands from clients, without `info`, which asks for this number."""
     stats = client.info("commandstats")
     inside = ("get", "getex", "set", "mget", "time", "info")
     return sum(it["calls"] for name, it in stats.items() if name[8:] not in inside)
 
 
-def test_keys_lie_evenly_on_any_number_of_shards() -> None:
+def test_keys_are_spread_evenly_over_any_number_of_shards() -> None:
     slots = [key_slot(f"any:{{{tag}}}".encode()) for tag in PARTITION_TAGS]
     assert len(set(slots)) == len(PARTITION_TAGS) == 16
     for shards in range(1, 17):
@@ -251,7 +251,9 @@ def test_two_prefixes_are_two_stores(node: Node) -> None:
         assert store.stats().records == 0
 
 
-def test_a_brief_result_leaves_by_the_servers_own_expiry(node: Node, store: RedisStore) -> None:
+def test_a_brief_result_has_an_expiry_of_its_own_on_the_server(
+    node: Node, store: RedisStore
+) -> None:
     rule = ruled(keep_result="1h")
     with Consumer(store, name=new_consumer(), rules=rule, handler=lambda _: "words") as consumer:
         (done,) = consumer.process([call(1)])

@@ -32,7 +32,7 @@ def _opened(uri: str) -> RedisStore:
     return store
 
 
-def test_valkey_may_stand_for_redis(tmp_path: Path) -> None:
+def test_uri_schemes_with_the_name_valkey_work(tmp_path: Path) -> None:
     with serving() as node:
         store = _opened(f"valkey://127.0.0.1:{node.port}/1")
         works(store)
@@ -105,7 +105,7 @@ def test_sentinels_and_their_primary_may_speak_tls(tmp_path: Path) -> None:
             store.close()
 
 
-def test_a_name_that_no_sentinel_knows_is_said() -> None:
+def test_the_name_of_a_primary_that_no_sentinel_has_is_reported() -> None:
     with serving() as node, sentinel(node.port) as port:
         store = _opened(f"redis+sentinel://127.0.0.1:{port}/others")
         with pytest.raises(StoreUnavailable, match="no sentinel that answers knows a primary"):
@@ -134,7 +134,7 @@ def test_a_name_that_no_sentinel_knows_is_said() -> None:
         "rediss://user@host?region=eu-west-1",
     ],
 )
-def test_what_does_not_belong_together_is_refused(uri: str) -> None:
+def test_a_uri_whose_parts_do_not_fit_together_is_refused_without_its_secret(uri: str) -> None:
     with pytest.raises(ConfigError) as refused:
         check_uri(uri)
     assert SECRET not in f"{refused.value}{refused.value.__context__!r}"
@@ -198,7 +198,7 @@ def _signature(query: dict[str, str], at: str, scope: str) -> str:
 def test_each_connection_logs_in_with_a_token_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server takes each token once, as if it had expired when the next connection is made."""
+    """The server accepts each token once, as if it had expired before the next connection."""
     with encrypted(tmp_path) as (port, certificate):
         admin: Any = redis.Redis("127.0.0.1", port, ssl=True, ssl_ca_certs=certificate)
         store = _opened(f"rediss://crm@127.0.0.1:{port}?iam=cache&ssl_ca_certs={certificate}")

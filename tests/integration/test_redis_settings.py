@@ -43,7 +43,7 @@ def _refused(uri: str, *says: str) -> None:
 
 @contextmanager
 def _answering(said: bytes) -> Iterator[int]:
-    """A port where whoever connects is told this."""
+    """A port where every client gets these bytes as its answer."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -55,7 +55,7 @@ def _answering(said: bytes) -> Iterator[int]:
                 with line, suppress(OSError):
                     line.recv(4096)
                     line.sendall(said)
-                    # Hung up on what is still to be read, the other side might lose what was said.
+                    # If the socket closed with unread bytes, the client might lose the answer.
                     line.shutdown(socket.SHUT_WR)
                     while line.recv(4096):
                         pass
@@ -89,14 +89,14 @@ def _answering(said: bytes) -> Iterator[int]:
         f"http://user:{SECRET}@host",
     ],
 )
-def test_a_uri_that_cannot_be_read_is_not_shown(uri: str) -> None:
+def test_the_error_of_an_invalid_uri_does_not_show_the_password(uri: str) -> None:
     with pytest.raises(ConfigError) as refused:
         RedisStore.from_uri(uri)
     said = "".join(traceback.format_exception(refused.value, chain=True))
     assert SECRET not in f"{said}{refused.value!r}{refused.value.__context__!r}"
 
 
-def test_what_a_uri_says_reaches_the_driver() -> None:
+def test_the_options_of_a_uri_reach_the_driver() -> None:
     uri = "rediss://me%40here:p%2Fw@[::1]:7000/3?timeout=1.5&connect_timeout=0.5&ssl_cert_reqs=none"
     store = RedisStore.from_uri(uri)
     options = store._server._client.connection_pool.connection_kwargs  # type: ignore[union-attr]
@@ -125,12 +125,12 @@ def test_no_secret_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("prefix", ["", "{mine}", "mine{", "}"])
-def test_a_prefix_must_leave_the_slots_to_the_store(prefix: str) -> None:
+def test_an_empty_prefix_or_a_prefix_with_braces_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match="prefix"):
         RedisStore(redis.Redis(), prefix=prefix)
 
 
-def test_a_client_of_another_kind_is_refused() -> None:
+def test_an_asyncio_client_is_refused() -> None:
     client: redis.Redis = redis.asyncio.Redis()  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=r"redis\.asyncio"):
         RedisStore(client)
@@ -145,17 +145,17 @@ def test_a_wrong_password_is_a_wrong_setting_and_is_not_shown() -> None:
         store.close()
 
 
-def test_a_user_without_permission_is_told_what_to_give(node: Node) -> None:
+def test_the_error_of_a_missing_permission_names_the_page_with_the_rights(node: Node) -> None:
     node.client().acl_setuser("weak", enabled=True, nopass=True, keys=["*"], commands=["+get"])
     uri = f"redis://weak:{SECRET}@127.0.0.1:{node.port}"
     _refused(uri, "lacks a permission", "docs/stores/redis.md")
 
 
-def test_a_database_that_is_not_there_is_a_wrong_setting(node: Node) -> None:
+def test_a_database_that_does_not_exist_is_a_wrong_setting(node: Node) -> None:
     _refused(f"{node.uri}/4096", "no such database")
 
 
-def test_a_prefix_of_somebody_elses_is_refused(node: Node) -> None:
+def test_a_prefix_that_another_application_uses_is_refused(node: Node) -> None:
     prefix = secrets.token_hex(4)
     node.client().set(f"{prefix}:{{letters}}", "a string")
     store = RedisStore(node.client(), prefix=prefix)
@@ -190,7 +190,7 @@ def test_tls_needs_a_certificate_that_is_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("certificates", ["no", "yes"])
-def test_a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it(
+def test_a_server_with_tls_is_reported_where_the_uri_is_without_tls(
     tmp_path: Path, certificates: str
 ) -> None:
     with encrypted(tmp_path, certificates) as (port, _):
@@ -200,8 +200,8 @@ def test_a_server_that_speaks_tls_is_named_where_the_uri_says_nothing_of_it(
 
 @contextmanager
 def encrypted(folder: Path, certificates: str = "no") -> Iterator[tuple[int, str]]:
-    """The port of a server that speaks TLS, and the file of its certificate; whether it wants one
-    of its clients."""
+    """The port of a server with TLS, and the file of its certificate. `certificates` says whether
+    the server asks its clients for one."""
     certificate, key = map(str, self_signed(folder))
     port = free_port()
     tls = (
@@ -213,7 +213,7 @@ def encrypted(folder: Path, certificates: str = "no") -> Iterator[tuple[int, str
         yield port, certificate
 
 
-def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
+def test_a_check_finds_wrong_settings_of_the_server(tmp_path: Path) -> None:
     with serving(valkey, "--appendonly", "yes") as node:
         store = RedisStore.from_uri(node.uri)
         assert isinstance(store, StoreSchema)
@@ -239,7 +239,7 @@ def test_a_check_finds_what_is_wrong(tmp_path: Path) -> None:
             look()
 
 
-def test_a_check_of_a_server_that_lets_nobody_in_is_a_wrong_setting() -> None:
+def test_a_check_with_a_wrong_password_is_a_wrong_setting() -> None:
     with serving(valkey, "--requirepass", "right") as node:
         for look in ("check", "create", "migrate"):
             store = RedisStore.from_uri(f"redis://:{SECRET}@127.0.0.1:{node.port}")
@@ -248,10 +248,10 @@ def test_a_check_of_a_server_that_lets_nobody_in_is_a_wrong_setting() -> None:
             store.close()
 
 
-def test_a_check_of_a_cluster_speaks_of_all_its_servers() -> None:
+def test_a_check_of_a_cluster_covers_all_its_servers() -> None:
     with clustered() as cluster:
         store = RedisStore.from_uri(f"{cluster.uri}?wait_replicas=1")
-        # A replica that is slow to confirm is found too, and is well a moment later.
+        # A replica that is slow to confirm is reported, too, and is fine a moment later.
         until(lambda: all(found.fine for found in store.check()))
         cluster.nodes[1].client().config_set("maxmemory", 10**9)
         cluster.nodes[1].client().config_set("maxmemory-policy", "allkeys-lru")

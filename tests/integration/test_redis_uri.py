@@ -1,4 +1,4 @@
-"""A Redis store's URI: what is wrong in it is named when it is opened, and no secret with it."""
+"""The URI of a Redis store: mistakes are reported when it is opened, without a secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refusal(uri: str) -> str:
 
 
 @pytest.mark.parametrize("user", ["", f":{SECRET}@"])
-def test_an_option_that_is_not_there_is_named_with_those_that_are(user: str) -> None:
+def test_an_unknown_option_is_reported_with_the_known_options(user: str) -> None:
     said = refusal(f"redis://{user}host/0?prefix=mine&bogus={SECRET}")
     assert "no option 'bogus'" in said
     assert "wait_replicas" in said
@@ -38,22 +38,22 @@ def test_an_option_that_is_not_there_is_named_with_those_that_are(user: str) -> 
         f"redis://host?{SECRET}%20{SECRET}",
     ],
 )
-def test_the_rest_of_a_password_is_taken_for_no_option(uri: str) -> None:
+def test_no_part_of_a_password_with_a_question_mark_is_shown(uri: str) -> None:
     assert "half" not in refusal(uri)
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
-def test_a_file_that_is_not_there_is_a_wrong_setting_and_no_outage(
+def test_a_missing_tls_file_is_a_wrong_setting_and_no_outage(
     scheme: str, option: str, tmp_path: Path
 ) -> None:
     uri = f"{scheme}://:{SECRET}@host?{option}={tmp_path}/none.pem"
     assert f"{option}={tmp_path}/none.pem: there is no such file" in refusal(uri)
-    # Where a configuration is only looked at, it may be another machine's.
+    # A configuration that is only checked may be for another machine, which has the file.
     check_uri(uri)
 
 
-def test_how_a_certificate_is_required_is_one_of_three_words() -> None:
+def test_an_unknown_value_of_ssl_cert_reqs_is_refused() -> None:
     check_uri("rediss://host?ssl_cert_reqs=required")
     refusal("rediss://host?ssl_cert_reqs=perhaps")
 

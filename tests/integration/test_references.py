@@ -36,7 +36,7 @@ def loaded(tmp_path: Path, text: str) -> Config:
     return load(path)
 
 
-def test_each_reference_stands_for_its_value(
+def test_each_reference_is_replaced_by_its_value(
     tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CRM_SECRET", SECRET)
@@ -68,7 +68,7 @@ def test_each_reference_stands_for_its_value(
         ("secretsmanager:crm/db#user?{endpoint}", "the secret crm/db has no field 'user'"),
     ],
 )
-def test_a_reference_to_nothing_is_told_with_its_line(
+def test_a_reference_that_cannot_be_resolved_is_reported_with_its_line(
     tmp_path: Path, endpoint: str, reference: str, said: str
 ) -> None:
     with pytest.raises(EventonceError) as refused:

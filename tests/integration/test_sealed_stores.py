@@ -38,7 +38,7 @@ def handler(job: Job) -> str:
     return SECRET
 
 
-def test_a_store_has_no_word_of_a_sealed_letter_or_result(uri: str) -> None:
+def test_a_store_has_no_word_of_a_sealed_dead_letter_or_result(uri: str) -> None:
     name = secrets.token_hex(4)
     with Consumer(uri, name=name, rules=[ruled()], handler=handler, sealing_keys=[KEY]) as consumer:
         events = [call(number, caller=SECRET) for number in (1, 2)]

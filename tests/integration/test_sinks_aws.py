@@ -39,7 +39,7 @@ def made(endpoint: str, name: str) -> str:
 
 
 def received(uri: str) -> list[dict[str, Any]]:
-    """All that is in the queue, in the order it gives it; the first may be on its way."""
+    """All messages of the queue, in its order; the first message may take a while to arrive."""
     queue = Queue.from_uri(uri)
     messages = queue.receive(wait=20, visibility=60)
     while some := queue.receive(wait=0, visibility=60):
@@ -84,7 +84,7 @@ def test_a_queue_gets_the_trace_of_its_handler(endpoint: str, name: str) -> None
     assert message["MessageAttributes"]["traceparent"]["StringValue"] == "00-1-2-01"
 
 
-def test_a_fifo_queue_drops_what_is_sent_twice(endpoint: str, name: str) -> None:
+def test_a_fifo_queue_drops_an_event_that_is_sent_twice(endpoint: str, name: str) -> None:
     """A worker that dies after sending sends again, under the same deduplication id."""
     uri = made(endpoint, f"{name}.fifo")
     sink = SQSQueue(uri)
@@ -117,7 +117,7 @@ def test_versions_of_one_subject_are_one_group_and_keep_their_order(
     assert list(groups.values()) == [[1, 2, 3]] * 2
 
 
-def test_facts_are_grouped_by_what_their_path_says(endpoint: str, name: str) -> None:
+def test_facts_are_grouped_by_the_value_at_the_path_of_the_group(endpoint: str, name: str) -> None:
     uri = made(endpoint, f"{name}.fifo")
     sink = SQSQueue(uri, group="detail.conversation")
     through(sink, *(call(number, conversation=f"c-{number % 2}") for number in range(4)))
@@ -133,19 +133,19 @@ def test_characters_that_a_queue_refuses_travel_as_escapes(endpoint: str, name: 
     assert msgspec.json.decode(message["Body"]) == msgspec.json.decode(event)
 
 
-def test_an_event_too_large_for_a_message_becomes_a_letter(endpoint: str, name: str) -> None:
+def test_an_event_too_large_for_a_message_becomes_a_dead_letter(endpoint: str, name: str) -> None:
     uri = made(endpoint, name)
     fits = call(1, filler="x" * ((1 << 20) - 200))
     large = call(2, filler="x" * ((1 << 20) - 80))
     assert statuses(through(SQSQueue(uri), fits, large)) == ["done", "dead"]
 
 
-def test_a_queue_that_is_not_there_is_tried_again(endpoint: str, name: str) -> None:
+def test_a_queue_that_does_not_exist_is_an_outage(endpoint: str, name: str) -> None:
     (outcome,) = through(SQSQueue(f"sqs://{name}?endpoint={endpoint}"), call(1))
     assert (outcome.status, type(outcome.error)) == ("failed", SourceUnavailable)
 
 
-def test_a_service_that_is_away_is_tried_again(endpoint: str) -> None:
+def test_a_service_that_is_away_is_an_outage(endpoint: str) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     queue = SQSQueue(f"sqs://orders?endpoint={nowhere}&region=eu-central-1")
     bus = EventBus(f"events://orders?endpoint={nowhere}&region=eu-central-1")
@@ -167,7 +167,9 @@ def routed(events: Any, endpoint: str, name: str, pattern: dict[str, Any]) -> st
     return uri
 
 
-def test_a_bus_gets_the_event_as_its_first_bus_did(events: Any, endpoint: str, name: str) -> None:
+def test_a_bus_gets_the_event_with_the_fields_of_its_first_bus(
+    events: Any, endpoint: str, name: str
+) -> None:
     uri = routed(events, endpoint, name, {"source": ["com.example.shop"]})
     envelope = {
         "id": "first-id",
@@ -182,12 +184,12 @@ def test_a_bus_gets_the_event_as_its_first_bus_did(events: Any, endpoint: str, n
     (message,) = received(uri)
     arrived = msgspec.json.decode(message["Body"])
     assert arrived["id"] != "first-id"
-    # The time is put too, but the emulator dates all events itself.
+    # The time is sent, too, but the emulator sets the time of all events itself.
     for kept in ("detail-type", "source", "resources", "detail"):
         assert arrived[kept] == envelope[kept]
 
 
-def test_a_partner_s_event_is_put_under_a_source_that_the_bus_takes(
+def test_the_event_of_a_partner_is_put_under_a_source_that_the_bus_accepts(
     events: Any, endpoint: str, name: str
 ) -> None:
     source = "aws.partner/genesys.com/cloud/org/suffix"
@@ -199,16 +201,16 @@ def test_a_partner_s_event_is_put_under_a_source_that_the_bus_takes(
     assert msgspec.json.decode(message["Body"])["source"] == f"eventonce/{source}"
 
 
-def test_a_bus_that_is_not_there_does_not_swallow_events(endpoint: str) -> None:
+def test_an_event_for_a_bus_that_does_not_exist_fails(endpoint: str) -> None:
     (outcome,) = through(EventBus(f"events://nowhere?endpoint={endpoint}"), call(1))
     assert outcome.status == "failed"
     assert "no such bus" in outcome.reason
 
 
-def test_an_entry_that_the_bus_refuses_is_no_success(
+def test_an_event_whose_entry_the_bus_refuses_is_given_up(
     events: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one refusal of an entry that the emulator makes is that of a source of Amazon's own."""
+    """The emulator refuses only entries whose source is one of Amazon's own."""
     sink = EventBus(f"events://default?endpoint={endpoint}")
     honest = sink.entry
     monkeypatch.setattr(sink, "entry", lambda event: honest(event) | {"Source": "aws.mine"})
@@ -220,7 +222,9 @@ def test_an_entry_that_the_bus_refuses_is_no_success(
 @pytest.mark.parametrize(
     ("code", "status"), [("ThrottlingException", "failed"), ("MalformedDetail", "dead")]
 )
-def test_what_an_entry_s_refusal_means_is_told_by_its_code(code: str, status: str) -> None:
+def test_the_error_code_of_a_refused_entry_decides_between_failed_and_dead(
+    code: str, status: str
+) -> None:
     """No emulator throttles a single entry: this client answers as the documentation says."""
 
     class Throttling:

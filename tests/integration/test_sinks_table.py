@@ -1,4 +1,4 @@
-"""The table as a sink on PostgreSQL: a row and its completion are one, whenever a worker dies."""
+"""The table as a sink on PostgreSQL: a row and its completion commit together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREATE TABLE events (
     received  timestamptz NOT NULL DEFAULT now()
 );
 """
-"""As docs/sinks.md shows it."""
+"""The table, as docs/sinks.md shows it."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def table(cluster: Cluster) -> None:
 
 
 def patient(cluster: Cluster, user: str = "postgres") -> str:
-    """The store's URI; a server that this machine keeps waiting does not count as away."""
+    """The store's URI, with long time-outs: on a slow machine the server is not away."""
     options = f"?timeout={PATIENCE}&connect_timeout={PATIENCE}"
     return cluster.uri(user=user, options=options)
 
@@ -52,7 +52,7 @@ def process(cluster: Cluster, name: str, *events: bytes) -> list[Outcome]:
         return consumer.process(events)
 
 
-def test_the_table_of_the_docs_gets_a_row_an_event(cluster: Cluster) -> None:
+def test_the_table_of_the_page_gets_a_row_for_each_event(cluster: Cluster) -> None:
     outcomes = process(cluster, "rows", call(1, text="ключ"), call(1), call(2))
     assert [outcome.status for outcome in outcomes] == ["done", "duplicate", "done"]
     assert {(type_, event["detail"]["call"]) for type_, event in rows(cluster)} == {
@@ -62,7 +62,7 @@ def test_the_table_of_the_docs_gets_a_row_an_event(cluster: Cluster) -> None:
 
 
 def stall(uri: str) -> None:
-    """The killed process: it inserts, says so, and never comes to its commit."""
+    """The killed process: it inserts a row, prints that, and never commits."""
     sink = Table("events")
 
     def insert_and_stop(job: Job) -> None:
@@ -97,7 +97,7 @@ def test_a_worker_killed_between_insert_and_commit_leaves_the_row_exactly_once(
     assert len(rows(cluster)) == 1
 
 
-def test_a_table_that_is_not_there_is_said_and_not_made(cluster: Cluster) -> None:
+def test_a_missing_table_is_reported_and_not_created(cluster: Cluster) -> None:
     cluster.execute("DROP TABLE events")
     (outcome,) = process(cluster, "absent", call(1))
     assert outcome.status == "failed"
@@ -112,22 +112,26 @@ def test_a_table_that_is_not_there_is_said_and_not_made(cluster: Cluster) -> Non
         "CREATE TABLE events (effect_id text, key text, type text, event jsonb)",
     ],
 )
-def test_a_table_of_another_shape_is_told_what_is_needed(cluster: Cluster, shape: str) -> None:
+def test_the_error_for_a_table_of_another_shape_names_the_columns(
+    cluster: Cluster, shape: str
+) -> None:
     cluster.execute("DROP TABLE events", shape)
     (outcome,) = process(cluster, "other", call(1))
     assert outcome.status == "failed"
     assert "create a table with (effect_id text PRIMARY KEY" in outcome.reason
 
 
-def test_an_event_that_the_column_cannot_hold_becomes_a_letter(cluster: Cluster) -> None:
-    """PostgreSQL's jsonb knows no NUL, which JSON allows."""
+def test_an_event_that_the_column_cannot_hold_becomes_a_dead_letter(cluster: Cluster) -> None:
+    """PostgreSQL's jsonb refuses a NUL, which JSON allows."""
     bad, good = process(cluster, "unfit", call(1, text="a\0b"), call(2))
     assert (bad.status, good.status) == ("dead", "done")
     assert "refuses this event" in bad.reason
     assert len(rows(cluster)) == 1
 
 
-def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Cluster) -> None:
+def test_an_event_whose_type_no_text_column_can_hold_becomes_a_dead_letter_at_once(
+    cluster: Cluster,
+) -> None:
     """A statement that the driver refuses before it is sent has no code of the server's."""
     event = {"id": "1", "detail-type": "a\0b", "detail": {"call": 1}}
     with Consumer(
@@ -138,7 +142,9 @@ def test_a_type_that_no_text_column_can_hold_makes_a_letter_at_once(cluster: Clu
     assert "refuses this event" in outcome.reason
 
 
-def test_a_table_that_may_not_be_written_is_tried_again_and_says_so(cluster: Cluster) -> None:
+def test_a_table_without_permission_to_write_fails_the_event_with_the_reason(
+    cluster: Cluster,
+) -> None:
     cluster.execute(
         "DROP ROLE IF EXISTS reader",
         "CREATE ROLE reader LOGIN",
@@ -161,7 +167,7 @@ def test_a_table_works_beside_async_handlers(cluster: Cluster) -> None:
     assert len(rows(cluster)) == 5
 
 
-def test_the_file_names_the_table(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_configuration_file_names_the_table(cluster: Cluster, tmp_path: Path) -> None:
     cluster.execute(
         "CREATE SCHEMA IF NOT EXISTS crm",
         TABLE.replace("TABLE events", "TABLE IF NOT EXISTS crm.events"),

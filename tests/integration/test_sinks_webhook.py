@@ -1,4 +1,4 @@
-"""The webhook against a receiver that refuses, dawdles, hangs up and kills its caller."""
+"""The webhook against a receiver that refuses, answers late, hangs up, or kills the sender."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def consumer(sink: Webhook) -> Iterator[Consumer]:
         yield consumer
 
 
-def one(consumer: Consumer, number: int = 1) -> Outcome:
+def processed(consumer: Consumer, number: int = 1) -> Outcome:
     (outcome,) = consumer.process([call(number)])
     return outcome
 
 
 def test_the_event_is_posted_with_its_effect_id(consumer: Consumer, hook: Hook) -> None:
-    outcome = one(consumer)
+    outcome = processed(consumer)
     (got,) = hook.calls
     assert (outcome.status, got.path, got.body) == ("done", "/hook", call(1))
     assert got.key == outcome.key.hex()
@@ -66,13 +66,13 @@ def test_a_receiver_that_is_busy_is_asked_again_with_the_same_key(
     consumer: Consumer, hook: Hook
 ) -> None:
     hook.replies(Reply(429, headers=(("Retry-After", "7"),)), Reply(503), Reply(200))
-    busy, away, done = (one(consumer) for _ in range(3))
+    busy, away, done = (processed(consumer) for _ in range(3))
     assert [busy.status, away.status, done.status] == ["failed", "failed", "done"]
     assert busy.retry_at == ManualClock().now + 7_000
     assert away.retry_at == ManualClock().now + 2_000
     assert len({got.key for got in hook.calls}) == 1
     assert len(hook.calls) == 3
-    assert one(consumer).status == "duplicate"
+    assert processed(consumer).status == "duplicate"
     assert len(hook.calls) == 3
 
 
@@ -85,27 +85,25 @@ def test_a_receiver_that_is_busy_is_asked_again_with_the_same_key(
         ("soon", 1),
     ],
 )
-def test_no_receiver_asks_for_more_than_an_hour(
+def test_a_retry_after_header_is_limited_to_an_hour_and_ignored_if_invalid(
     consumer: Consumer, hook: Hook, said: str, seconds: int
 ) -> None:
     hook.replies(Reply(429, headers=(("Retry-After", said),)))
-    assert one(consumer).retry_at == ManualClock().now + seconds * 1_000
+    assert processed(consumer).retry_at == ManualClock().now + seconds * 1_000
 
 
 @pytest.mark.parametrize("status", [401, 407, 408, 409, 425, 429, 500, 502, 504])
-def test_a_refusal_that_may_pass_is_tried_again(
-    consumer: Consumer, hook: Hook, status: int
-) -> None:
+def test_a_temporary_refusal_fails_the_attempt(consumer: Consumer, hook: Hook, status: int) -> None:
     hook.replies(Reply(status))
-    assert one(consumer).status == "failed"
+    assert processed(consumer).status == "failed"
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 410, 413, 422])
-def test_a_refusal_that_stays_makes_a_letter_at_once(
+def test_a_permanent_refusal_makes_a_dead_letter_at_once(
     consumer: Consumer, hook: Hook, status: int
 ) -> None:
     hook.replies(Reply(status, b"no such\n customer, a-long-secret\x00" + b"!" * 900))
-    assert one(consumer).status == "dead"
+    assert processed(consumer).status == "dead"
     (letter,) = consumer.letters()
     assert f"http://127.0.0.1:{hook.port} answered {status}" in letter.reason
     assert "no such customer" in letter.reason
@@ -115,31 +113,31 @@ def test_a_refusal_that_stays_makes_a_letter_at_once(
 
 def test_a_redirect_is_not_followed(consumer: Consumer, hook: Hook) -> None:
     hook.replies(Reply(307, headers=(("Location", "/elsewhere"),)))
-    assert one(consumer).status == "dead"
+    assert processed(consumer).status == "dead"
     assert len(hook.calls) == 1
     assert "redirects are not followed" in next(consumer.letters()).reason
 
 
-def test_an_outage_longer_than_the_attempts_makes_letters_which_redrive_sends_under_their_keys(
+def test_after_a_long_outage_redrive_sends_the_dead_letter_with_the_same_key(
     consumer: Consumer, hook: Hook
 ) -> None:
     hook.replies(Reply(500))
-    assert [one(consumer).status for _ in range(4)] == ["failed"] * 3 + ["dead"]
+    assert [processed(consumer).status for _ in range(4)] == ["failed"] * 3 + ["dead"]
     hook.replies(Reply(200))
     assert [outcome.status for outcome in consumer.redrive()] == ["done"]
     assert len({got.key for got in hook.calls}) == 1
 
 
-def test_nobody_there_is_tried_again() -> None:
+def test_a_refused_connection_fails_the_attempt_and_no_path_is_shown() -> None:
     sink = Webhook(f"http://127.0.0.1:{free_port()}/secret-path")
     with Consumer("memory:", rules=CALL, handler=sink) as consumer:
-        outcome = one(consumer)
+        outcome = processed(consumer)
     assert outcome.status == "failed"
     assert "ConnectionRefusedError" in outcome.reason
     assert "secret-path" not in outcome.reason
 
 
-def test_a_receiver_that_does_not_answer_in_time_is_tried_again(hook: Hook) -> None:
+def test_a_late_answer_fails_the_attempt(hook: Hook) -> None:
     late = threading.Event()
 
     def dawdle(_: Call) -> Reply:
@@ -148,17 +146,17 @@ def test_a_receiver_that_does_not_answer_in_time_is_tried_again(hook: Hook) -> N
 
     hook.answer = dawdle
     with Consumer("memory:", rules=CALL, handler=Webhook(hook.url, timeout=0.3)) as consumer:
-        outcome = one(consumer)
+        outcome = processed(consumer)
     late.set()
     assert outcome.status == "failed"
     assert "TimeoutError" in outcome.reason
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_answer_that_drips_is_not_waited_for_byte_by_byte(
+def test_an_answer_that_comes_byte_by_byte_times_out_as_a_whole(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte comes in time; all of them together never would."""
+    """Each byte arrives in time; the whole answer never would."""
     stop = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     if scheme == "https":
@@ -182,7 +180,7 @@ def test_an_answer_that_drips_is_not_waited_for_byte_by_byte(
     thread.start()
     sink = Webhook(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/", timeout=0.5)
     with Consumer("memory:", rules=CALL, handler=sink) as consumer:
-        outcome = one(consumer)
+        outcome = processed(consumer)
     stop.set()
     thread.join()
     listener.close()
@@ -192,33 +190,31 @@ def test_an_answer_that_drips_is_not_waited_for_byte_by_byte(
 def test_a_connection_is_kept_for_the_next_event(consumer: Consumer, hook: Hook) -> None:
     hook.replies(Reply(200, b"thanks"), Reply(204), Reply(500, b"x" * 1000), Reply(200))
     for number in range(4):
-        one(consumer, number)
+        processed(consumer, number)
     assert len({got.peer for got in hook.calls}) == 1
 
 
 def test_a_kept_connection_that_the_receiver_closed_costs_no_attempt(
     consumer: Consumer, hook: Hook
 ) -> None:
-    one(consumer, 1)
+    processed(consumer, 1)
     first = hook.calls[0].peer
     hook.answer = lambda got: None if got.peer == first else Reply()
-    assert one(consumer, 2).status == "done"
+    assert processed(consumer, 2).status == "done"
     assert len({got.peer for got in hook.calls}) == 2
 
 
-def test_a_receiver_that_hangs_up_on_a_new_connection_is_tried_again_later(
+def test_a_request_whose_new_connection_is_closed_fails_and_is_not_repeated_at_once(
     consumer: Consumer, hook: Hook
 ) -> None:
     hook.answer = lambda _: None
-    outcome = one(consumer)
+    outcome = processed(consumer)
     assert (outcome.status, len(hook.calls)) == ("failed", 1)
 
 
-def test_an_answer_too_long_to_matter_does_not_spoil_the_next(
-    consumer: Consumer, hook: Hook
-) -> None:
+def test_a_very_long_answer_does_not_disturb_the_next_event(consumer: Consumer, hook: Hook) -> None:
     hook.replies(Reply(200, b"x" * 1_000_000), Reply(200))
-    assert [one(consumer, number).status for number in range(2)] == ["done", "done"]
+    assert [processed(consumer, number).status for number in range(2)] == ["done", "done"]
 
 
 def test_many_threads_share_a_sink(hook: Hook, sink: Webhook) -> None:
@@ -233,7 +229,9 @@ def test_many_threads_share_a_sink(hook: Hook, sink: Webhook) -> None:
     assert len({got.peer for got in hook.calls}) <= 8
 
 
-def test_a_fork_does_not_share_its_connections(hook: Hook, tmp_path: Path) -> None:
+def test_the_child_of_a_fork_does_not_share_connections_with_its_parent(
+    hook: Hook, tmp_path: Path
+) -> None:
     code = """
 import os, sys
 from eventonce.envelope import read
@@ -263,11 +261,11 @@ def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with hooked(certificate=(known, key)) as hook:
         doubting = Webhook(hook.url, timeout=PATIENCE)
         with Consumer("memory:", rules=CALL, handler=doubting) as consumer:
-            refused = one(consumer)
+            refused = processed(consumer)
         monkeypatch.setenv("SSL_CERT_FILE", str(known))
         trusting = Webhook(hook.url, timeout=PATIENCE)
         with Consumer("memory:", rules=CALL, handler=trusting) as consumer:
-            taken = [one(consumer, number).status for number in range(2)]
+            taken = [processed(consumer, number).status for number in range(2)]
         trusting.close()
     assert refused.status == "failed"
     assert "SSLCertVerificationError" in refused.reason
@@ -289,7 +287,7 @@ def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
     ready = threading.Event()
 
     def kill(_: Call) -> Reply | None:
-        # The receiver has taken it: the effect is there, and its caller will never know.
+        # The receiver has the event: the effect has happened, and the sender gets no answer.
         ready.wait(PATIENCE)
         started[0].kill()
         started[0].wait()
@@ -304,7 +302,7 @@ def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
     sink = Webhook(hook.url, timeout=PATIENCE)
     with Consumer(f"sqlite:///{database}", rules=CALL, handler=sink) as consumer:
         end = time.monotonic() + PATIENCE
-        while (outcome := one(consumer)).status == "busy" and time.monotonic() < end:
+        while (outcome := processed(consumer)).status == "busy" and time.monotonic() < end:
             time.sleep(0.05)
     sink.close()
     assert outcome.status == "done"
@@ -312,7 +310,7 @@ def test_a_worker_killed_between_effect_and_settlement_sends_the_same_key_again(
     assert len({got.key for got in hook.calls}) == 1
 
 
-def test_the_file_fills_in_headers_from_the_environment(
+def test_headers_in_the_configuration_file_are_filled_in_from_the_environment(
     hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK_KEY", "hush")
@@ -322,7 +320,7 @@ def test_the_file_fills_in_headers_from_the_environment(
         'headers = { Authorization = "Bearer ${HOOK_KEY}" }\n'
     )
     with load(path).consumer() as consumer:
-        assert one(consumer).status == "done"
+        assert processed(consumer).status == "done"
     assert hook.calls[0].headers["authorization"] == "Bearer hush"
 
 

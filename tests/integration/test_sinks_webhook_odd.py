@@ -1,4 +1,4 @@
-"""The webhook against servers that say more, less or other things than HTTP has them say."""
+"""The webhook against servers that send more, less or other bytes than HTTP asks for."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Spoken(NamedTuple):
-    """A server that says what it was told to, and nothing else."""
+    """A server that sends the given bytes, and nothing else."""
 
     port: int
     asked: list[int]
     """The connection of every request, by its number."""
     idle: threading.Event
-    """Set by who asked once the answer was read: from then on something may be said unasked."""
+    """Set by the client once the answer was read: from then on, unasked bytes may be sent."""
     unasked: threading.Event
-    """Set once that was said."""
+    """Set once the unasked bytes were sent."""
 
 
 Answers = Callable[[int], list[bytes]]
@@ -77,7 +77,7 @@ def speaking(answers: Answers, host: str = "127.0.0.1") -> Iterator[Spoken]:
     try:
         yield spoken
     finally:
-        # A listener that is only closed goes on listening in the thread that waits for it.
+        # A listener that is only closed continues to listen in the thread that waits for it.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
@@ -93,7 +93,7 @@ def sink_of(spoken: Spoken, host: str = "127.0.0.1") -> Webhook:
 
 
 @pytest.mark.parametrize("interim", ["100 Continue", "102 Processing", "103 Early Hints"])
-def test_an_interim_answer_is_not_the_answer(interim: str) -> None:
+def test_an_interim_answer_is_skipped(interim: str) -> None:
     early = f"HTTP/1.1 {interim}\r\nLink: </style.css>\r\n\r\n".encode()
     with speaking(lambda _: [early + OK, b"", early + OK]) as spoken:
         sink = sink_of(spoken)
@@ -104,8 +104,8 @@ def test_an_interim_answer_is_not_the_answer(interim: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "408 Request Timeout"])
-def test_what_a_server_says_unasked_is_not_the_next_event_s_answer(status: str) -> None:
-    """Some say so before they close a connection that nobody used for a while."""
+def test_an_unasked_answer_is_not_taken_for_the_answer_to_the_next_event(status: str) -> None:
+    """Some servers send an answer before they close a connection that was idle for a while."""
     said = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
     refused = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
     with speaking(lambda number: [refused] if number else [OK, said, b""]) as spoken:
@@ -131,7 +131,7 @@ def test_what_a_server_says_unasked_is_not_the_next_event_s_answer(status: str) 
         b"HTTP/1.0 200 OK\r\n\r\n",
     ],
 )
-def test_a_success_is_one_however_its_body_comes(answer: bytes) -> None:
+def test_a_success_is_accepted_whatever_form_its_body_has(answer: bytes) -> None:
     with speaking(lambda _: [answer]) as spoken:
         sink = sink_of(spoken)
         sink(job(1))
@@ -150,7 +150,7 @@ def test_a_success_is_one_however_its_body_comes(answer: bytes) -> None:
         b"HTTP/1.1 99999 Odd\r\n\r\n",
     ],
 )
-def test_what_is_no_answer_is_tried_again(answer: bytes) -> None:
+def test_an_invalid_or_missing_answer_is_retried(answer: bytes) -> None:
     with speaking(lambda _: [answer]) as spoken:
         sink = sink_of(spoken)
         with pytest.raises(Retry, match="did not answer"):
@@ -163,7 +163,7 @@ def test_an_address_of_ipv6_needs_no_port() -> None:
     assert (without_port.host, without_port.port) == ("::1", 80)
 
 
-def test_an_address_of_ipv6_is_called_and_shown_as_one() -> None:
+def test_an_address_of_ipv6_is_called_and_shown_with_brackets() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
@@ -188,8 +188,8 @@ def test_no_log_has_the_path_or_the_query_of_a_webhook(caplog: pytest.LogCapture
     assert "SECRET" not in caplog.text
 
 
-def test_an_event_that_is_not_read_in_time_is_tried_again() -> None:
-    """A body larger than all buffers on the way, to a server that takes none of it."""
+def test_an_event_that_is_not_read_in_time_is_retried() -> None:
+    """A body larger than all buffers on the way, to a server that reads none of it."""
     raw = b'{"detail-type": "t", "detail": {"filler": "' + b"x" * (16 << 20) + b'"}}'
     large = Job(read(raw, max_bytes=len(raw)), Claim(b"1", 1, 1000, 1000, 5))
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -199,8 +199,8 @@ def test_an_event_that_is_not_read_in_time_is_tried_again() -> None:
         sink.close()
 
 
-def test_no_secret_that_a_server_repeats_gets_into_a_letter() -> None:
-    """Many pages for what is not found show the path, and many refusals the token."""
+def test_no_secret_that_a_server_repeats_gets_into_a_dead_letter() -> None:
+    """Many answers with status 404 repeat the path, and many refusals repeat the token."""
     secrets = ("T0PSECRET1", "Q0PSECRET2", "B0PSECRET3", "E0P SECRET4")
     said = "no /hooks/T0PSECRET1/E0P SECRET4?key=Q0PSECRET2 here, and B0PSECRET3 is no token"
     with hooked() as hook:

@@ -1,4 +1,4 @@
-"""The SQLite store at work: beside others, sweeping, and in transactions of the caller's."""
+"""The SQLite store at work: beside other connections, while it sweeps, and in transactions."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def sqlite(path: Path) -> Iterator[SQLiteStore]:
         yield opened
 
 
-# Beside others
+# Beside other connections
 
 
-def test_a_call_holds_the_file_from_before_it_reads_until_it_commits(path: Path) -> None:
-    """A transaction that takes its lock at its first write has judged by what may be gone."""
+def test_a_call_locks_the_file_before_it_reads_the_clock(path: Path) -> None:
+    """A transaction that locks at its first write would decide by records that may have changed."""
     seen: list[str] = []
 
     def clock() -> int:
@@ -84,7 +84,7 @@ def test_a_call_holds_the_file_from_before_it_reads_until_it_commits(path: Path)
     assert seen == ["locked"] * 3
 
 
-def test_readers_see_what_is_committed_while_another_writes(
+def test_readers_see_committed_records_while_another_connection_writes(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     complete(sqlite, facts(0, 3))
@@ -96,7 +96,7 @@ def test_readers_see_what_is_committed_while_another_writes(
         other.execute("ROLLBACK")
 
 
-def test_many_may_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_many_threads_may_open_a_file_that_does_not_exist_yet(tmp_path: Path) -> None:
     def open_and_close(number: int) -> None:
         SQLiteStore(tmp_path / f"{number // 4}.db", wait=PATIENCE).close()
 
@@ -105,7 +105,7 @@ def test_many_may_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_a_key_twice_in_a_batch_is_judged_in_the_order_asked(sqlite: SQLiteStore) -> None:
-    for start in (0, 10):  # with and without the hope that all are new
+    for start in (0, 10):  # with and without the assumption that all keys are new
         claims = [fact(start, 1), fact(start + 1), fact(start, 2), fact(start, 1)]
         assert kinds(sqlite, claims) == ["run", "run", "busy", "run"]
 
@@ -114,14 +114,14 @@ def test_known_and_new_keys_of_a_batch_are_answered_in_the_order_asked(
     sqlite: SQLiteStore,
 ) -> None:
     sqlite.claim(facts(0, 3), NOW)
-    for new in (10, 20):  # with and without the hope that all are new
+    for new in (10, 20):  # with and without the assumption that all keys are new
         claims = [fact(0, 2), fact(new, 2), fact(1, 2), fact(new + 1, 2)]
         assert kinds(sqlite, claims) == ["busy", "run", "busy", "run"]
         assert kinds(sqlite, facts(new, new + 2)) == ["busy", "busy"]
 
 
 @pytest.mark.parametrize("terms", [{"peek": True}, {"alone": True}, {"lease": 400 * 86_400_000}])
-def test_one_claim_on_other_terms_is_judged_by_them_in_a_batch_of_new_ones(
+def test_a_claim_on_other_terms_in_a_batch_of_new_claims_is_judged_by_its_own_terms(
     sqlite: SQLiteStore, terms: dict[str, Any]
 ) -> None:
     claims = [fact(1), replace(fact(2), **terms), fact(3)]
@@ -131,11 +131,11 @@ def test_one_claim_on_other_terms_is_judged_by_them_in_a_batch_of_new_ones(
             assert sqlite.show(claim.key) == memory.show(claim.key)
 
 
-def test_a_batch_of_which_one_key_is_known_leaves_each_record_once(
+def test_a_batch_with_one_known_key_leaves_each_record_once(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     complete(sqlite, [fact(299)])
-    with closing(SQLiteStore(path)) as other:  # hopes that all are new, and has inserted 256
+    with closing(SQLiteStore(path)) as other:  # assumes that all are new, and has inserted 256
         verdicts = other.claim(facts(0, 300), NOW)
         assert [one.kind for one in verdicts] == ["run"] * 299 + ["duplicate"]
         ends = [Settlement(fact(n), verdicts[n].token, "complete") for n in range(299)]
@@ -167,7 +167,7 @@ def test_a_completion_that_is_remembered_for_no_time_is_kept_once(sqlite: SQLite
 
 
 @pytest.mark.parametrize("token", [-1, 0, 1])
-def test_a_completion_of_what_nobody_claimed_leaves_no_record(
+def test_a_completion_of_a_key_that_was_not_claimed_leaves_no_record(
     sqlite: SQLiteStore, token: int
 ) -> None:
     assert sqlite.settle([Settlement(fact(1), token, "complete")], NOW) == ["unknown"]
@@ -224,7 +224,7 @@ def test_a_round_of_sweeps_begins_with_the_very_first_key(sqlite: SQLiteStore) -
     assert sqlite.sweep(1_000, NOW + 864_000_000) == 256
 
 
-def test_a_store_counts_what_it_holds_and_its_size_is_that_of_its_files(
+def test_the_stats_of_a_store_are_its_records_and_the_size_of_its_files(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     sqlite.claim([fact(1)], NOW)
@@ -246,7 +246,7 @@ def test_room_that_was_swept_is_used_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_what_expired_is_dropped_by_the_claims_that_follow(path: Path, timed: bool) -> None:
+def test_expired_records_are_dropped_by_later_claims(path: Path, timed: bool) -> None:
     """Whether keys begin with their time or not, the file does not grow without end."""
     chance = random.Random(1)
     most = 0
@@ -259,7 +259,7 @@ def test_what_expired_is_dropped_by_the_claims_that_follow(path: Path, timed: bo
     assert most <= 2_500
 
 
-def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
+def test_records_that_have_not_expired_are_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
     complete(sqlite, facts(0, 1_000))
     for start in range(10_000, 30_000, 1_000):
         claims = [fact(number, remember=1_000) for number in range(start, start + 1_000)]
@@ -267,8 +267,8 @@ def test_what_lives_is_not_dropped_by_claims(sqlite: SQLiteStore) -> None:
     assert set(kinds(sqlite, facts(0, 1_000), NOW + 30_000)) == {"duplicate"}
 
 
-def test_claims_look_at_a_few_records_each_for_what_expired(sqlite: SQLiteStore) -> None:
-    """However much there is: others wait for as long as a claim looks."""
+def test_each_claim_looks_at_only_a_few_records_for_expiry(sqlite: SQLiteStore) -> None:
+    """However many records there are: other calls wait for as long as a claim looks."""
     chance = random.Random(1)
     complete(sqlite, [fact(chance.randbytes(16)) for _ in range(5_000)])
     for _ in range(10):
@@ -285,7 +285,7 @@ def effects(sqlite: SQLiteStore) -> int:
         return int(transaction.connection.execute("SELECT count(*) FROM effects").fetchone()[0])
 
 
-def test_another_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
+def test_another_connection_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     def write() -> None:
@@ -299,7 +299,7 @@ def test_another_may_write_as_soon_as_a_call_or_a_transaction_has_failed(
     write()
 
 
-def test_a_transaction_knows_what_the_file_did_and_what_its_caller_did(
+def test_a_transaction_distinguishes_errors_of_the_file_from_errors_of_its_caller(
     sqlite: SQLiteStore,
 ) -> None:
     with sqlite.transaction() as transaction:
@@ -339,7 +339,7 @@ def test_the_callers_own_errors_stay_as_they_are(sqlite: SQLiteStore) -> None:
         effects(sqlite)
 
 
-def test_what_the_caller_sets_on_the_connection_does_not_disturb_the_store(
+def test_settings_of_the_caller_on_the_connection_do_not_disturb_the_store(
     sqlite: SQLiteStore,
 ) -> None:
     (run,) = sqlite.claim([fact(1)], NOW)
@@ -382,7 +382,7 @@ def test_a_call_inside_the_threads_own_transaction_is_refused_at_once(
     assert kinds(sqlite, [fact(2)]) == ["run"]
 
 
-def test_a_call_waits_for_a_transaction_that_begins_though_the_last_one_was_its_own_threads(
+def test_a_call_of_a_thread_that_had_the_last_transaction_waits_for_the_next_transaction(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     def block() -> None:
@@ -401,7 +401,7 @@ def test_a_call_waits_for_a_transaction_that_begins_though_the_last_one_was_its_
         assert called.result(PATIENCE)[0].kind == "run"
 
 
-def test_a_renewal_waits_for_anothers_transaction(sqlite: SQLiteStore) -> None:
+def test_a_renewal_waits_for_the_transaction_of_another_thread(sqlite: SQLiteStore) -> None:
     (run,) = sqlite.claim([fact(1)], NOW)
     with ThreadPoolExecutor(1) as pool:
         with sqlite.transaction():
@@ -417,9 +417,9 @@ def test_a_renewal_waits_for_anothers_transaction(sqlite: SQLiteStore) -> None:
         lambda sqlite, _: sqlite.close(),
         lambda sqlite, _: sqlite._connections.close_if_idle(sqlite._connections.location),
     ],
-    ids=["a renewal", "the end", "another store's end"],
+    ids=["a renewal", "a close", "a close of another store"],
 )
-def test_who_waits_too_long_takes_nothing_from_the_transaction_that_is_open(
+def test_a_call_that_waits_too_long_does_not_disturb_the_open_transaction(
     path: Path, call: Callable[[SQLiteStore, Settlement], object]
 ) -> None:
     with closing(SQLiteStore(path, wait=0.01)) as sqlite, ThreadPoolExecutor(1) as pool:
@@ -436,7 +436,7 @@ def test_who_waits_too_long_takes_nothing_from_the_transaction_that_is_open(
         assert sqlite.settle([extend], NOW) == ["kept"]
 
 
-def test_anothers_lock_is_waited_for(path: Path, sqlite: SQLiteStore) -> None:
+def test_a_claim_waits_for_the_lock_of_another_connection(path: Path, sqlite: SQLiteStore) -> None:
     with closing(raw(path)) as other, ThreadPoolExecutor(1) as pool:
         other.execute("BEGIN IMMEDIATE")
         answer = pool.submit(sqlite.claim, [fact(1)])
@@ -448,13 +448,13 @@ def test_anothers_lock_is_waited_for(path: Path, sqlite: SQLiteStore) -> None:
 
 
 def waiting(sqlite: SQLiteStore, *, calls: int = 0, handlers: int = 0) -> None:
-    """Come back when so many threads stand in line."""
+    """Return when so many threads wait for the store."""
     line = sqlite._connections.lock
     while len(line._calls) < calls or len(line._handlers) < handlers:
         time.sleep(0.001)
 
 
-def test_a_call_waits_for_one_transaction_and_handlers_take_theirs_in_order(
+def test_a_call_waits_for_only_one_transaction_and_handlers_take_turns_in_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "MAX_REST", 0)
@@ -511,7 +511,7 @@ def test_calls_that_keep_coming_do_not_keep_a_handler_from_its_turn(
     assert order == ["call", "handler", "call"]
 
 
-def test_a_thread_that_gives_up_waiting_leaves_the_line(path: Path) -> None:
+def test_a_thread_that_gives_up_waiting_leaves_the_queue(path: Path) -> None:
     with closing(SQLiteStore(path, wait=0.01)) as sqlite, ThreadPoolExecutor(1) as pool:
         with sqlite.transaction():
             late = pool.submit(sqlite.claim, [fact(1)])

@@ -40,7 +40,7 @@ def fact(number: int, nonce: int = 1) -> Claim:
 
 
 class Child:
-    """A forked process that says things."""
+    """A forked process that sends its answers through a pipe."""
 
     def __init__(self, work: Callable[..., None], *args: object) -> None:
         context = get_context("fork")
@@ -54,7 +54,7 @@ class Child:
         return self.pipe.recv()
 
     def heard(self) -> list[Any]:
-        """All it says until its end."""
+        """All answers of the process until its end."""
         said = []
         try:
             while True:
@@ -80,7 +80,7 @@ def integrity(path: Path) -> str:
 
 
 def work_without_end(pipe: Connection, path: Path, start: int) -> None:
-    # So that the kill falls into a checkpoint now and then.
+    # So that the kill sometimes happens during a checkpoint.
     admin.CHECKPOINT_PAGES = 8  # type: ignore[misc]
     sqlite = SQLiteStore(path, clock=lambda: NOW)
     while True:
@@ -97,7 +97,7 @@ def work_without_end(pipe: Connection, path: Path, start: int) -> None:
         start += BATCH
 
 
-def test_a_process_killed_at_any_point_loses_no_answer_it_was_given(tmp_path: Path) -> None:
+def test_a_kill_at_any_point_loses_no_call_that_was_answered(tmp_path: Path) -> None:
     path = tmp_path / "eventonce.db"
     chance = random.Random(3)
     told: dict[int, str] = {}
@@ -112,7 +112,7 @@ def test_a_process_killed_at_any_point_loses_no_answer_it_was_given(tmp_path: Pa
     with closing(SQLiteStore(path, clock=lambda: NOW)) as sqlite:
         for start, what in told.items():
             verdicts = sqlite.claim([fact(n, nonce=2) for n in range(start, start + BATCH)])
-            # A batch is one transaction: where the reply was lost, all of it is there or nothing.
+            # A batch is one transaction: where the reply was lost, all of it is stored or nothing.
             (kind,) = {verdict.kind for verdict in verdicts}
             assert kind in ({"duplicate"} if what == "settled" else {"busy", "duplicate"})
             if kind == "duplicate":
@@ -143,7 +143,7 @@ def take_effect(pipe: Connection, path: Path, die_at: str, now: int) -> None:
 
 @pytest.mark.parametrize("first", STEPS)
 @pytest.mark.parametrize("second", STEPS)
-def test_killed_between_any_steps_an_effect_happens_once(
+def test_an_effect_happens_once_in_processes_that_are_killed_between_any_steps(
     tmp_path: Path, first: str, second: str
 ) -> None:
     path = tmp_path / "eventonce.db"
@@ -168,7 +168,7 @@ def use(pipe: Connection, sqlite: SQLiteStore, numbers: list[int]) -> None:
         pipe.recv()
 
 
-def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path) -> None:
+def test_parent_and_child_of_a_fork_both_use_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "eventonce.db"
     sqlite = SQLiteStore(path, clock=lambda: NOW)
     assert sqlite.claim([fact(0)])[0].kind == "run"
@@ -179,7 +179,7 @@ def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path
     assert sqlite.claim([fact(1), fact(2)])[0].kind == "busy"
     child.pipe.send(None)
     assert child.hear() == "busy"
-    # The last one to close brings the log home and removes it: the child must still be counted.
+    # The last connection to close deletes the log: the child must still be counted.
     sqlite.close()
     child.pipe.send(None)
     assert child.hear() == "run"
@@ -191,10 +191,10 @@ def test_parent_and_child_of_a_fork_both_go_on_with_the_same_file(tmp_path: Path
     assert integrity(path) == "ok"
 
 
-def test_two_threads_that_fork_at_once_give_back_their_own_turns(
+def test_two_threads_that_fork_at_once_release_their_own_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the system calls it around a fork: the second thread waits while the first one forks."""
+    """The hooks as a fork calls them: the second thread waits while the first thread forks."""
 
     held: list[object] = []
 
@@ -204,7 +204,7 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
         connections._after_fork(child=False)
 
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=5.0)) as sqlite:
-        # Not the stores that other tests left behind: each would be waited for in its turn.
+        # Without the stores that other tests left behind: the hooks would wait for each of them.
         monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
         connections._before_fork()
         second = threading.Thread(target=forks)
@@ -214,7 +214,7 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
         connections._after_fork(child=False)
         second.join(PATIENCE)
         assert held != [None], "it waited in vain"
-        # Of a file whose log went with the last connection.
+        # From a file whose log was deleted with the last connection.
         assert sqlite.stats().records == 0
         assert sqlite.claim([fact(1)])[0].kind == "run"
 
@@ -222,7 +222,7 @@ def test_two_threads_that_fork_at_once_give_back_their_own_turns(
 def test_a_child_does_not_wait_for_threads_that_only_its_parent_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the system calls it around a fork, in the child."""
+    """The hooks as a fork calls them, in the child."""
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=0.1)) as sqlite:
         monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
         connections._before_fork()
@@ -231,9 +231,9 @@ def test_a_child_does_not_wait_for_threads_that_only_its_parent_has(
         assert sqlite.claim([fact(1)])[0].kind == "run"
 
 
-def test_a_fork_waits_for_the_end_of_what_another_thread_reads(tmp_path: Path) -> None:
-    """Or the child would be born in the midst of it, and SQLite there would believe it had locks
-    that are its parent's."""
+def test_a_fork_waits_for_the_end_of_a_read_of_another_thread(tmp_path: Path) -> None:
+    """Otherwise the child would begin during the read, and its SQLite would count locks of the
+    parent as its own."""
     began, forked, ended = threading.Event(), threading.Event(), threading.Event()
     path = tmp_path / "eventonce.db"
     sqlite = SQLiteStore(path, clock=lambda: NOW, wait=PATIENCE)
@@ -246,7 +246,7 @@ def test_a_fork_waits_for_the_end_of_what_another_thread_reads(tmp_path: Path) -
 
     def read() -> None:
         sqlite._connections.read(work)
-        # What begins while the process forks waits for that.
+        # A read that begins during the fork waits for the end of the fork.
         assert sqlite.stats().records == 0
         ended.set()
 
@@ -258,7 +258,7 @@ def test_a_fork_waits_for_the_end_of_what_another_thread_reads(tmp_path: Path) -
     reader.join(PATIENCE)
     assert ended.is_set()
     assert child.hear() == "run"
-    # The last one to close brings the log home and removes it: the child must be counted.
+    # The last connection to close deletes the log: the child must be counted.
     sqlite.close()
     assert Path(f"{path}-wal").exists()
     child.pipe.send(None)
@@ -304,10 +304,10 @@ def test_a_fork_waits_for_a_store_that_another_thread_opens(
     assert child.end() == 0
 
 
-def test_a_child_born_while_another_thread_reads_is_without_a_store(
+def test_a_child_that_is_forked_during_a_long_read_has_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where that takes longer than the store waits for others."""
+    """The read takes longer than the time for which the store waits."""
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW, wait=0.1)) as sqlite:
         monkeypatch.setattr(connections, "_all", WeakSet([sqlite._connections]))
 
@@ -353,10 +353,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
         ("sys.exit(1)", ""),
     ],
 )
-def test_a_child_neither_keeps_nor_undoes_what_its_parents_transaction_has_written(
+def test_a_child_neither_commits_nor_undoes_the_writes_of_its_parents_transaction(
     tmp_path: Path, does: str, told: str
 ) -> None:
-    """Whether it leaves the block, goes on in it, or ends."""
+    """Whether the child leaves the block, continues in it, or ends."""
     path = tmp_path / "eventonce.db"
     script = FORKING.replace("{child}", does)
     ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, check=False)
@@ -378,7 +378,7 @@ def test_a_fork_inside_a_transaction_leaves_the_child_without_a_store(tmp_path: 
         assert sqlite.claim([fact(1)])[0].kind == "run"
 
 
-def test_many_children_forked_in_the_midst_of_work_share_the_file(tmp_path: Path) -> None:
+def test_many_children_that_are_forked_during_work_share_the_file(tmp_path: Path) -> None:
     with closing(SQLiteStore(tmp_path / "eventonce.db", clock=lambda: NOW)) as sqlite:
         numbers = list(range(20))
         granted = []

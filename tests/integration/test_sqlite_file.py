@@ -1,4 +1,4 @@
-"""The SQLite store's file: its marks, its versions, and what is said when it cannot be used."""
+"""The file of the SQLite store: its marks, its versions, and the errors if it cannot be used."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ NOW = 1_790_000_000_000
 NOBODY = 65_534
 
 
-@pytest.mark.parametrize("seen", [1, 2], ids=["within a look", "between two looks"])
-def test_a_log_that_vanishes_while_it_is_looked_at_is_in_nobodys_way(
+@pytest.mark.parametrize("seen", [1, 2], ids=["within a check", "between two checks"])
+def test_a_log_that_vanishes_during_the_check_of_permissions_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: int
 ) -> None:
-    """Whoever closes the file last deletes its log, and whoever opens it makes another."""
+    """The last process to close the file deletes its log, and the next to open it makes another."""
     log = tmp_path / "store.db-wal"
     made: list[int] = []
 
@@ -70,7 +70,7 @@ def raw(path: Path) -> sqlite3.Connection:
 
 
 def made(path: Path, script: str) -> Path:
-    """A file made by somebody else."""
+    """Make a file as another application would."""
     with closing(raw(path)) as connection:
         connection.executescript(script)
     return path
@@ -81,11 +81,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "eventonce.db"
 
 
-# What is dropped
+# Dropped data
 
 
-def test_what_is_dropped_is_overwritten_in_the_file_and_its_log(path: Path) -> None:
-    """Every size: in its own page, and over many; a record that expired, too."""
+def test_dropped_data_is_overwritten_in_the_file_and_its_log(path: Path) -> None:
+    """Data of every size, in one page and over many pages; of expired records, too."""
     with closing(SQLiteStore(path, clock=lambda: NOW)) as store:
         claims = [fact(number) for number in range(6)]
         runs = store.claim(claims, now=NOW - 864_000_000)
@@ -104,15 +104,15 @@ def test_what_is_dropped_is_overwritten_in_the_file_and_its_log(path: Path) -> N
         assert b"901820" in _bytes(path)
         assert store.drop_letters([str(at) for at in range(6)], before=6) == 6
         assert store.clear_results([claim.key for claim in claims]) == 6
-        # While it is open: the last one to close it removes the log.
+        # While the file is open: the last connection to close deletes the log.
         assert b"901820" not in _bytes(path)
 
 
 def test_a_scrub_leaves_no_copy_in_a_page_that_was_divided(path: Path) -> None:
-    """Zeros do not reach those: the rows themselves stand elsewhere by then."""
+    """Zeros do not reach such a copy: the row itself is in another page by then."""
     with closing(SQLiteStore(path, clock=lambda: NOW)) as store:
         claims = [fact(number) for number in range(300)]
-        # Claimed together, and settled later: a page has more than it can hold then.
+        # Claimed together, and settled later, so that a page gets more than it can hold.
         for start in range(0, 300, 50):
             some = claims[start : start + 50]
             runs = zip(some, store.claim(some), strict=True)
@@ -147,7 +147,7 @@ def _bytes(path: Path) -> bytes:
 # Marks and versions
 
 
-def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
+def test_a_new_file_records_the_format_of_its_tables(path: Path) -> None:
     SQLiteStore(path).close()
     with closing(raw(path)) as connection:
         assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (2,)
@@ -155,14 +155,14 @@ def test_a_new_file_says_which_format_its_tables_have(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("query", "level"), [("", 1), ("?synchronous=full", 2)])
-def test_how_far_a_commit_is_waited_for_can_be_chosen(path: Path, query: str, level: int) -> None:
+def test_the_uri_sets_the_synchronous_level_of_commits(path: Path, query: str, level: int) -> None:
     opened = closing(SQLiteStore.from_uri(f"sqlite:///{path}{query}"))
     with opened as sqlite, sqlite.transaction() as transaction:
         assert transaction.connection.execute("PRAGMA synchronous").fetchone() == (level,)
 
 
 @pytest.mark.parametrize(("chosen", "level"), [({}, 1), ({"synchronous": "full"}, 2)])
-def test_how_far_a_commit_is_waited_for_can_be_given(
+def test_an_argument_sets_the_synchronous_level_of_commits(
     path: Path, chosen: dict[str, Synchronous], level: int
 ) -> None:
     opened = closing(SQLiteStore(path, **chosen))  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
         "CREATE TABLE theirs (n);",
     ],
 )
-def test_a_file_of_another_application_is_shared_and_what_is_theirs_is_left_alone(
+def test_a_file_of_another_application_is_shared_and_its_marks_and_tables_stay(
     path: Path, script: str
 ) -> None:
     marks = ("PRAGMA application_id", "PRAGMA user_version")
@@ -205,7 +205,7 @@ INSERT INTO eventonce_tables VALUES (1, 0);
 CREATE TABLE eventonce_records (key BLOB PRIMARY KEY, token INTEGER, until INTEGER) WITHOUT ROWID;
 INSERT INTO eventonce_records VALUES (x'{fact(1).key.hex()}', 5, {NOW + 1000});
 """
-"""A made-up format 0, in which every record was a completed fact and there were no letters."""
+"""A made-up format 0, in which each record was a completed fact, without dead letters."""
 
 UPGRADE = (
     "-- what was known, in the new form; a semicolon here ends nothing\n"
@@ -289,7 +289,7 @@ def test_views_of_another_application_neither_stop_an_upgrade_nor_are_changed(pa
     assert views == [(text,) for text in theirs]
 
 
-def test_a_file_of_an_older_format_with_no_way_to_this_one_is_refused(path: Path) -> None:
+def test_a_file_of_an_older_format_without_a_migration_is_refused(path: Path) -> None:
     before = made(path, OLD).read_bytes()
     with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*cannot migrate from 0 to 1"):
         SQLiteStore(path)
@@ -309,7 +309,7 @@ def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
         assert tables == 2
 
 
-def test_what_a_later_release_adds_is_read_past_and_kept(path: Path) -> None:
+def test_columns_that_a_later_release_adds_are_ignored_and_kept(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         claims = [fact(number) for number in range(3)]
         runs = sqlite.claim(claims, NOW)
@@ -333,7 +333,7 @@ def test_what_a_later_release_adds_is_read_past_and_kept(path: Path) -> None:
     assert colours == [("blue",), ("blue",), ("blue",), ("red",)]
 
 
-def test_a_record_in_a_form_of_a_later_release_is_not_guessed_at(path: Path) -> None:
+def test_a_record_in_a_form_of_a_later_release_is_refused(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
         made(path, "UPDATE eventonce_records SET body = x'7f';")
@@ -355,7 +355,7 @@ def test_a_path_with_a_nul_character_is_refused() -> None:
         open_store("sqlite:///a%00b.db")
 
 
-def test_a_relative_path_is_meant_from_where_it_was_given(
+def test_a_relative_path_is_resolved_when_the_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -386,28 +386,28 @@ def test_four_slashes_begin_a_path_from_the_root(tmp_path: Path) -> None:
         "sqlite:///a#b.db",
     ],
 )
-def test_a_uri_that_says_nothing_sensible_is_refused(uri: str) -> None:
+def test_an_invalid_uri_is_refused(uri: str) -> None:
     for opens in (open_store, SQLiteStore.from_uri):
         with pytest.raises(ConfigError, match="sqlite"):
             opens(uri)
 
 
-# What can go wrong
+# Errors
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the directory .*/nowhere does not exist") as caught:
         SQLiteStore(tmp_path / "nowhere" / "eventonce.db")
     assert isinstance(caught.value.__cause__, sqlite3.Error)
 
 
-def test_a_file_is_no_directory(path: Path) -> None:
+def test_a_path_below_a_file_is_refused(path: Path) -> None:
     SQLiteStore(path).close()
     with pytest.raises(ConfigError, match=r"eventonce\.db is not a directory"):
         SQLiteStore(path / "another.db")
 
 
-def test_a_file_system_without_a_log_that_processes_share_is_refused(
+def test_a_file_system_without_a_shared_write_ahead_log_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def apart(location: Location, *_: object) -> sqlite3.Connection:
@@ -419,7 +419,7 @@ def test_a_file_system_without_a_log_that_processes_share_is_refused(
         SQLiteStore(path)
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_path_that_is_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this is a directory"):
         SQLiteStore(tmp_path)
 
@@ -434,7 +434,7 @@ def test_a_path_that_cannot_be_created_is_a_wrong_path(
         SQLiteSchema(Location(tmp_path / name)).create()
 
 
-def test_a_file_that_is_no_database_is_told(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(path: Path) -> None:
     path.write_text("once upon a time\n" * 100)
     with pytest.raises(StoreMismatch, match="not an SQLite database") as caught:
         SQLiteStore(path)
@@ -442,11 +442,11 @@ def test_a_file_that_is_no_database_is_told(path: Path) -> None:
     assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
 
 
-def test_a_damaged_file_is_told(path: Path) -> None:
+def test_a_damaged_file_is_reported(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(number) for number in range(2_000)], NOW)
     content = bytearray(path.read_bytes())
-    # Behind the first pages, where opening looks.
+    # After the first pages, which are read when the file is opened.
     content[40_960:] = b"\xff" * (len(content) - 40_960)
     path.write_bytes(content)
     with closing(SQLiteStore(path)) as sqlite:
@@ -464,10 +464,10 @@ def test_a_damaged_file_is_told(path: Path) -> None:
         ("UPDATE eventonce_keys SET id = 3 WHERE id = 2", 2),
     ],
 )
-def test_a_check_finds_keys_without_a_record_of_their_own_and_says_what_drops_them(
+def test_a_check_finds_keys_without_a_record_and_names_the_statement_that_drops_them(
     path: Path, lost: str, left: int
 ) -> None:
-    """As they may be after a `.recover`, or after somebody has deleted records by hand."""
+    """Such keys may exist after a `.recover`, or after a person has deleted records by hand."""
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(number) for number in range(4)], NOW)
     schema = SQLiteSchema(Location(path))
@@ -484,7 +484,7 @@ def test_a_check_finds_keys_without_a_record_of_their_own_and_says_what_drops_th
         assert [verdict.kind for verdict in verdicts].count("busy") == left
 
 
-def test_a_claim_on_a_key_that_has_lost_its_record_is_told(path: Path) -> None:
+def test_a_claim_on_a_key_that_has_lost_its_record_is_an_error(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(number) for number in range(4)], NOW)
         with closing(raw(path)) as connection:
@@ -494,7 +494,7 @@ def test_a_claim_on_a_key_that_has_lost_its_record_is_told(path: Path) -> None:
         assert sqlite.show(fact(9).key) is None
 
 
-def test_a_full_disk_is_told_and_nothing_of_the_call_is_there(
+def test_a_full_disk_is_reported_and_nothing_of_the_call_is_stored(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited(
@@ -528,7 +528,7 @@ def hold(pipe: Connection, path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another process is at it, and does not end."""
+    """Another process locks the file until the block ends."""
     context = get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=hold, args=(there, path), daemon=True)
@@ -541,7 +541,7 @@ def locked(path: Path) -> Iterator[None]:
         process.join(PATIENCE)
 
 
-def test_a_file_that_another_process_holds_is_told(path: Path) -> None:
+def test_a_file_that_another_process_locks_is_reported(path: Path) -> None:
     with closing(SQLiteStore.from_uri(f"sqlite:///{path}?wait=0.05")) as sqlite:
         with locked(path):
             with pytest.raises(StoreUnavailable, match=r"locked by another .* 0\.05 s") as caught:
@@ -552,7 +552,7 @@ def test_a_file_that_another_process_holds_is_told(path: Path) -> None:
         assert sqlite.claim([fact(1)], NOW)[0].kind == "run"
 
 
-def test_a_file_that_is_held_while_it_is_opened_is_told(path: Path) -> None:
+def test_a_file_that_is_locked_when_it_is_opened_is_reported(path: Path) -> None:
     made(path, "PRAGMA user_version = 0;")
     with locked(path), pytest.raises(StoreUnavailable, match="locked by another"):
         SQLiteStore(path, wait=0.05)
@@ -560,10 +560,10 @@ def test_a_file_that_is_held_while_it_is_opened_is_told(path: Path) -> None:
 
 
 def fill(pipe: Connection, path: Path) -> None:
-    """Use the disk up, and tell what the store says to who looks, who writes and who checks."""
+    """Use the disk up, and send the answers of the store to a probe, a check and a write."""
     uri = f"sqlite:///{path}"
     with closing(SQLiteStore(path)) as sqlite:
-        # Bytes of a file: those of the log's index, and of the log as many.
+        # The largest size of a file in bytes: that of the log's index; the log may have as many.
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, resource.RLIM_INFINITY))
         numbers, refusals = count(1), 0
         # A write of fewer pages may fit where another did not.
@@ -581,8 +581,8 @@ def fill(pipe: Connection, path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the size of files like this")
-def test_a_full_disk_answers_who_looks_and_fails_who_writes(path: Path) -> None:
-    seen, (fault, later) = told_to_child(path, fill)
+def test_a_store_on_a_full_disk_answers_a_probe_and_fails_a_write(path: Path) -> None:
+    seen, (fault, later) = run_in_child(path, fill)
     assert seen == ("run", [])
     assert "check the disk" in fault
     assert later == ""
@@ -606,14 +606,14 @@ def check(pipe: Connection, path: Path) -> None:
     pipe.send(next((it.what, it.fix) for it in findings if not it.fine))
 
 
-def told_to_nobody(path: Path, does: Callable[..., None] = use) -> tuple[str, str]:
-    """The error of a process without rights; root has them all, so it becomes another user."""
-    kind, message = told_to_child(path, does)
+def run_as_nobody(path: Path, does: Callable[..., None] = use) -> tuple[str, str]:
+    """The answer of a child process that gives up the rights of root."""
+    kind, message = run_in_child(path, does)
     return kind, message
 
 
-def told_to_child(path: Path, does: Callable[..., None]) -> tuple[Any, Any]:
-    """The error in a process of its own."""
+def run_in_child(path: Path, does: Callable[..., None]) -> tuple[Any, Any]:
+    """The answer of this function in a child process."""
     context = get_context("fork")
     here, there = context.Pipe()
     process = context.Process(target=does, args=(there, path), daemon=True)
@@ -626,22 +626,22 @@ def told_to_child(path: Path, does: Callable[..., None]) -> tuple[Any, Any]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Unlike pytest's own, one that everybody may look into."""
+    """A folder that every user may read, unlike the folders of pytest."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
         Path(name).chmod(0o755)
 
 
-def test_a_file_without_permission_to_write_is_told(folder: Path) -> None:
+def test_a_file_without_permission_to_write_is_reported(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
     path.chmod(0o444)
     folder.chmod(0o777)
-    kind, message = told_to_nobody(path)
+    kind, message = run_as_nobody(path)
     assert kind == "ConfigError"
     assert "no permission to read and write this file" in message
-    what, fix = told_to_nobody(path, check)
+    what, fix = run_as_nobody(path, check)
     assert what == "this user may write it"
     assert fix.startswith("no permission to read and write this file; ")
 
@@ -656,7 +656,7 @@ def leave_open(pipe: Connection, path: Path) -> None:
 
 
 def look(pipe: Connection, path: Path) -> None:
-    """Look in every way that a command does."""
+    """Read the file in every way that a command does."""
     if os.getuid() == 0:
         os.setuid(NOBODY)
     uri = f"sqlite:///{path}"
@@ -679,31 +679,31 @@ def theirs(folder: Path) -> Path:
     return path
 
 
-def test_who_looks_at_a_file_that_may_not_be_written_leaves_nothing_that_breaks_it_later(
+def test_reads_of_a_file_without_write_permission_leave_no_file_that_breaks_later_use(
     theirs: Path,
 ) -> None:
     """SQLite makes the log and its index with the permissions of the file."""
     theirs.chmod(0o444)
-    told_to_nobody(theirs, look)
+    run_as_nobody(theirs, look)
     assert list(theirs.parent.iterdir()) == [theirs]
     theirs.chmod(0o600)
-    assert told_to_nobody(theirs) == ("", "")
+    assert run_as_nobody(theirs) == ("", "")
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
 def test_a_log_or_an_index_that_may_not_be_written_is_named_with_the_remedy(
     theirs: Path, end: str
 ) -> None:
-    told_to_child(theirs, leave_open)
+    run_in_child(theirs, leave_open)
     beside = theirs.with_name(theirs.name + end)
     beside.chmod(0o444)
-    kind, message = told_to_nobody(theirs)
+    kind, message = run_as_nobody(theirs)
     assert kind == "ConfigError", "not at the first event"
-    for told in (message, told_to_nobody(theirs, check)[1]):
+    for told in (message, run_as_nobody(theirs, check)[1]):
         assert f"no permission to read and write {beside}, " in told
         assert f"chmod u+rw {beside}, and do not remove it" in told
     beside.chmod(0o600)
-    assert told_to_nobody(theirs) == ("", "")
+    assert run_as_nobody(theirs) == ("", "")
 
 
 def test_a_file_of_another_user_is_named_as_such(folder: Path) -> None:
@@ -712,7 +712,7 @@ def test_a_file_of_another_user_is_named_as_such(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
     folder.chmod(0o777)
-    message = told_to_nobody(path)[1]
+    message = run_as_nobody(path)[1]
     assert f"it belongs to user 0, with mode 600, and this is user {NOBODY}: run as that" in message
 
 
@@ -727,15 +727,15 @@ def test_a_file_system_that_is_read_only_is_named(
     assert f"the file system of {path.parent} is mounted read-only" in not_writable(path)
 
 
-def test_a_directory_without_permission_to_write_is_told(folder: Path) -> None:
+def test_a_directory_without_permission_to_write_is_reported(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
     path.chmod(0o666)
     folder.chmod(0o555)
-    kind, message = told_to_nobody(path)
+    kind, message = run_as_nobody(path)
     assert kind == "ConfigError"
     assert f"no permission to write in the directory {folder}" in message
-    fault = told_to_nobody(folder / "another.db", check)
+    fault = run_as_nobody(folder / "another.db", check)
     assert f"no permission to write in the directory {folder}" in fault[1]
 
 
@@ -760,7 +760,7 @@ def test_a_file_that_cannot_be_written_is_a_wrong_path_only_while_it_is_opened(
         (None, StoreError),
     ],
 )
-def test_what_the_system_did_may_be_tried_again(
+def test_errors_of_the_system_are_outages_and_other_errors_are_not(
     path: Path, code: int | None, kind: type[EventonceError]
 ) -> None:
     error = sqlite3.OperationalError("why")
@@ -777,7 +777,7 @@ def settled_in_a_transaction(sqlite: SQLiteStore) -> None:
 @pytest.mark.parametrize(
     "call", [lambda sqlite: sqlite.claim([fact(1)], NOW), settled_in_a_transaction]
 )
-def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(
+def test_a_file_that_was_moved_away_is_reported_once_and_then_created_again(
     path: Path, call: Callable[[SQLiteStore], object]
 ) -> None:
     with closing(SQLiteStore(path)) as sqlite:
@@ -789,8 +789,10 @@ def test_a_file_that_was_moved_away_is_told_once_and_then_made_anew(
 
 
 @pytest.mark.parametrize("end", ["-shm", "-wal"])
-def test_a_log_that_was_removed_is_told_once_and_then_shared_again(path: Path, end: str) -> None:
-    """Two that go on with two indexes of one log would each run what the other has run."""
+def test_a_log_that_was_removed_is_reported_once_and_then_shared_again(
+    path: Path, end: str
+) -> None:
+    """Two stores with two indexes of one log would each run the events of the other again."""
     with closing(SQLiteStore(path)) as sqlite, closing(SQLiteStore(path)) as another:
         sqlite.claim([fact(1)], NOW)
         path.with_name(path.name + end).unlink()
@@ -808,13 +810,13 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_new_file_is_its_owners_alone(path: Path) -> None:
+def test_only_the_owner_may_read_and_write_a_new_file(path: Path) -> None:
     with closing(SQLiteStore(path)) as sqlite:
         sqlite.claim([fact(1)], NOW)
         assert [mode(Path(name)) for name in sqlite._connections.location.names] == [0o600] * 3
 
 
-def test_a_file_that_is_there_keeps_its_permissions(path: Path) -> None:
+def test_a_file_that_exists_keeps_its_permissions(path: Path) -> None:
     made(path, "CREATE TABLE theirs (n);")
     path.chmod(0o640)
     with closing(SQLiteStore(path)) as sqlite:
@@ -822,17 +824,17 @@ def test_a_file_that_is_there_keeps_its_permissions(path: Path) -> None:
         assert [mode(Path(name)) for name in sqlite._connections.location.names] == [0o640] * 3
 
 
-def test_the_umask_takes_from_a_new_files_permissions(path: Path) -> None:
+def test_the_umask_removes_permissions_from_a_new_file(path: Path) -> None:
     before = os.umask(0o200)
     try:
-        with suppress(EventonceError):  # nobody but root can write it then
+        with suppress(EventonceError):  # only root can write the file then
             SQLiteStore(path).close()
     finally:
         os.umask(before)
     assert mode(path) == 0o400
 
 
-def test_a_check_says_that_others_may_read(folder: Path) -> None:
+def test_a_check_reports_a_file_that_other_users_may_read(folder: Path) -> None:
     path = folder / "eventonce.db"
     SQLiteStore(path).close()
     schema = SQLiteSchema.from_uri(f"sqlite:///{path}")
@@ -855,7 +857,7 @@ def test_a_check_names_the_process_that_works_on_a_removed_log(path: Path) -> No
         assert f"process {os.getpid()}," in finding.fix
 
 
-def test_a_closed_store_says_so(path: Path) -> None:
+def test_a_call_to_a_closed_store_is_an_error(path: Path) -> None:
     sqlite = SQLiteStore(path)
     letters = sqlite.letters()
     sqlite.close()

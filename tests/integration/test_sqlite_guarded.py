@@ -1,4 +1,4 @@
-"""The guarded connection of an SQLite store: what a handler may do with it, and what is refused."""
+"""The guarded connection of an SQLite store: the uses that are allowed and refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def in_another_mode(db: sqlite3.Connection) -> None:
 
 
 def begun_anew(db: sqlite3.Connection) -> None:
-    """Writes before the error are gone; a write after it would be committed alone."""
+    """Writes before the error are undone; a write after the error would be committed alone."""
     with suppress(sqlite3.IntegrityError):
         db.execute("INSERT OR ROLLBACK INTO effects VALUES (1)")
     insert(db, 2)
@@ -91,7 +91,7 @@ ENDS: tuple[Use, ...] = (
 def test_a_handler_that_ends_the_transaction_leaves_no_effect_behind(
     path: Path, sqlite: SQLiteStore, end: Use
 ) -> None:
-    """Neither in the first attempt nor in all of them together; and the next handler can work."""
+    """Neither in the first attempt nor in all attempts together; and the next handler can work."""
     calls: list[int] = []
 
     def handler(job: Job) -> None:
@@ -111,7 +111,9 @@ def test_a_handler_that_ends_the_transaction_leaves_no_effect_behind(
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_what_is_refused_is_told_with_what_to_do(sqlite: SQLiteStore, end: str) -> None:
+def test_the_error_of_a_refused_statement_advises_a_savepoint(
+    sqlite: SQLiteStore, end: str
+) -> None:
     def handle() -> None:
         with sqlite.transaction() as transaction:
             transaction.connection.execute(end)
@@ -137,7 +139,7 @@ def test_a_refusal_that_is_caught_changes_nothing(path: Path, sqlite: SQLiteStor
     assert effects(path) == [1, 2]
 
 
-def test_a_connection_closed_behind_our_back_costs_its_own_run_alone(
+def test_a_connection_that_a_handler_closes_by_force_fails_only_its_own_run(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     def handler(job: Job) -> None:
@@ -155,7 +157,7 @@ def test_a_connection_closed_behind_our_back_costs_its_own_run_alone(
     assert effects(path) == [1, 4]
 
 
-def test_a_part_can_be_taken_back_by_a_savepoint(path: Path, sqlite: SQLiteStore) -> None:
+def test_a_savepoint_can_undo_a_part_of_the_writes(path: Path, sqlite: SQLiteStore) -> None:
     def handler(job: Job) -> None:
         db = job.connection
         insert(db, 1)
@@ -181,7 +183,7 @@ def test_a_connection_that_was_kept_runs_nothing_outside_of_a_transaction(
     assert effects(path) == []
 
 
-def test_a_connection_that_was_kept_writes_into_nobody_elses_transaction(
+def test_a_connection_that_was_kept_cannot_write_into_the_transaction_of_another_thread(
     path: Path, sqlite: SQLiteStore
 ) -> None:
     with sqlite.transaction() as transaction:
@@ -203,7 +205,9 @@ def test_a_connection_that_was_kept_writes_into_nobody_elses_transaction(
     assert effects(path) == [2]
 
 
-def test_what_a_failed_handler_has_set_is_gone_with_it(path: Path, sqlite: SQLiteStore) -> None:
+def test_settings_of_a_failed_handler_end_with_its_connection(
+    path: Path, sqlite: SQLiteStore
+) -> None:
     with suppress(ZeroDivisionError), sqlite.transaction() as transaction:
         transaction.connection.execute("PRAGMA query_only = ON")
         raise ZeroDivisionError
@@ -214,7 +218,7 @@ def test_what_a_failed_handler_has_set_is_gone_with_it(path: Path, sqlite: SQLit
 
 
 def test_temporary_tables_of_a_caller_are_not_kept_in_memory(sqlite: SQLiteStore) -> None:
-    """The store's own work is; a caller's may be of any size."""
+    """The tables of the store are kept in memory; those of a caller may be of any size."""
     with sqlite.transaction() as transaction:
         assert transaction.connection.execute("PRAGMA temp_store").fetchone() == (0,)
     own = sqlite._connections._writer
@@ -223,7 +227,7 @@ def test_temporary_tables_of_a_caller_are_not_kept_in_memory(sqlite: SQLiteStore
 
 
 class Cursor(sqlite3.Cursor):
-    """As Django has one."""
+    """A subclass of the cursor, such as Django has."""
 
 
 def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> None:
@@ -249,10 +253,10 @@ def test_rows_and_cursors_are_as_the_caller_sets_them(sqlite: SQLiteStore) -> No
         sqlite3.Connection.close,
     ],
 )
-def test_a_transaction_that_ended_inside_its_block_is_noticed(
+def test_a_transaction_that_ended_inside_its_block_is_an_error(
     path: Path, sqlite: SQLiteStore, end: Use
 ) -> None:
-    """Neither its settlement nor the end of its block counts, though nothing raised."""
+    """Neither its settlement nor the end of its block is accepted, although nothing raised."""
     claim = Claim(b"k" * 16, 1, 60_000, 864_000_000, 5)
     (run,) = sqlite.claim([claim], NOW)
 
@@ -293,10 +297,10 @@ def test_a_job_kept_after_its_handler_has_no_connection_and_opens_none(
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_an_interruption_that_sqlite_swallows_is_not_called_a_refusal(
+def test_an_interruption_that_sqlite_swallows_is_not_reported_as_a_refusal(
     sqlite: SQLiteStore, refused: bool
 ) -> None:
-    """SQLite takes an exception out of its question for a no, after one of ours as well."""
+    """SQLite treats an exception in the authorizer as a refusal, even after a real refusal."""
     falls: list[Interrupt] = []
     with sqlite.transaction() as transaction:
         connection = transaction.connection

@@ -1,5 +1,5 @@
-"""The SQLite store when exceptions come out of signals, as a soft time limit's or a notebook's do:
-whatever instant they fall on, nothing stays open, and the file is everybody's."""
+"""The SQLite store when signals raise exceptions, as for a soft time limit or in a notebook: at
+whatever instant they are raised, nothing stays open, and other connections can use the file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eventonce.stores.sqlite import SQLiteStore
 from eventonce.types import Claim, Letter, Settlement
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
-# What falls on a finalizer is told by Python, and goes no further.
+# An exception in a finalizer is reported by Python, and goes no further.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 NOW = 1_790_000_000_000
 WAIT = 1.0
-"""Seconds until a test says that something is held for ever."""
+"""Seconds after which a lock counts as held for ever."""
 
 Act = Callable[[SQLiteStore], object]
 
@@ -44,7 +44,7 @@ def settled(store: SQLiteStore) -> None:
 
 
 def judged(store: SQLiteStore) -> None:
-    """By the law itself, row by row, because some are known."""
+    """Claims that the law judges row by row, because some keys are known."""
     claim = fact()
     store.claim([claim, fact()])
     store.claim([claim, fact()])
@@ -56,7 +56,7 @@ def written(store: SQLiteStore) -> None:
     with store.transaction() as transaction:
         transaction.connection.execute("INSERT INTO effects VALUES (1)")
         rows = transaction.connection.execute("SELECT n FROM effects UNION ALL SELECT 1")
-        next(rows)  # and the rest is not asked for
+        next(rows)  # and the other rows are not read
         transaction.settle(Settlement(claim, run.token, "complete"))
 
 
@@ -115,7 +115,7 @@ def test_an_interruption_at_any_instant_leaves_nothing_open(
     retained: list[BaseException | None] = []
     for came in interrupted_everywhere(lambda: act(store)):
         assert came is None or isinstance(came, Interrupt | StoreError), "it is not itself any more"
-        # As a debugger or a notebook does, with all frames it went through.
+        # A debugger or a notebook keeps the exception, with all its frames.
         if act not in (written, failed):
             retained.append(came)
         del came
@@ -125,11 +125,11 @@ def test_an_interruption_at_any_instant_leaves_nothing_open(
         assert not store._connections._readings, "a fork would wait for them"
         settled(store)
         written(store)
-        # Or each would find one more than the last one did, and have more instants than that.
+        # Otherwise each round would find one more dead letter, and have more instants.
         store.drop_letters([it.id for it in store.letters()])
 
 
-def test_a_block_that_was_interrupted_as_it_was_left_is_ended_by_leaving_it_again(
+def test_a_block_whose_exit_was_interrupted_ends_when_it_is_left_again(
     path: Path, store: SQLiteStore
 ) -> None:
     blocks = [store.transaction()]
@@ -167,10 +167,8 @@ def test_a_block_whose_end_is_interrupted_again_and_again_is_ended_by_the_next_c
     assert effects == 0
 
 
-def test_a_block_that_was_interrupted_as_it_was_entered_is_not_open(
-    path: Path, store: SQLiteStore
-) -> None:
-    """Though somebody still refers to it: nobody would think of leaving it."""
+def test_a_block_whose_entry_was_interrupted_is_not_open(path: Path, store: SQLiteStore) -> None:
+    """Even while a variable refers to the block: a caller would not leave such a block."""
     blocks = [store.transaction()]
 
     def act() -> None:
@@ -185,7 +183,7 @@ def test_a_block_that_was_interrupted_as_it_was_entered_is_not_open(
             with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as another:
                 another.execute("BEGIN IMMEDIATE")
         blocks[-1].__exit__(None, None, None)
-        # So that each time it begins as it did before.
+        # So that each round begins in the same state.
         written(store)
     blocks[-1].__exit__(None, None, None)
     assert within > 10

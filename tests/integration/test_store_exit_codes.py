@@ -11,8 +11,8 @@ from eventonce.cli import main
 
 
 @pytest.fixture
-def nobody() -> Iterator[int]:
-    """A port that is ours, and where nobody listens."""
+def closed_port() -> Iterator[int]:
+    """A port that is reserved, and where no server listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -29,7 +29,7 @@ def nobody() -> Iterator[int]:
     ],
 )
 def test_a_server_that_is_away_is_exit_code_3(
-    nobody: int,
+    closed_port: int,
     uri: str,
     command: str,
     capsys: pytest.CaptureFixture[str],
@@ -38,7 +38,7 @@ def test_a_server_that_is_away_is_exit_code_3(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "here")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "here")
     with pytest.raises(SystemExit) as stop:
-        main(["store", command, uri.format(nobody)])
+        main(["store", command, uri.format(closed_port)])
     assert stop.value.code == 3
     said = capsys.readouterr()
     assert said.out == ""

@@ -19,8 +19,8 @@ CALM_STEPS: Final = 200
 """Far more than a handful of events need: a run that is not done by then goes round in circles."""
 
 LONG_PAST: Final = -1_000_000
-"""Milliseconds; longer than the leases for which an older version waits, the furthest anybody
-looks back."""
+"""Milliseconds; longer than the leases for which an older version waits, the furthest that any
+promise looks back."""
 
 _encode = msgspec.msgpack.Encoder().encode
 

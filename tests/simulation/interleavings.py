@@ -15,11 +15,11 @@ from tests.helpers import PATIENCE
 
 
 class Stuck(AssertionError):
-    """Nobody can go on, and somebody is not at the end."""
+    """No thread can continue, and some have not ended."""
 
 
 class Task:
-    """A thread, and what it waits for."""
+    """A thread, and the condition that it waits for."""
 
     def __init__(self, number: int, work: Callable[[], None]) -> None:
         self.number = number
@@ -33,19 +33,19 @@ class Task:
         assert self.turn.acquire(timeout=PATIENCE)
         try:
             work()
-        except BaseException as error:  # noqa: BLE001  told to who waits
+        except BaseException as error:  # noqa: BLE001  raised again by `run`
             self.error = error
 
 
 class Schedule:
-    """One interleaving: whose turn it is at each step, as far as it was chosen."""
+    """One interleaving: the thread that runs at each step, as far as it was chosen."""
 
     def __init__(self, chosen: Sequence[int]) -> None:
         self._chosen = chosen
         self._tasks: dict[int, Task] = {}
         self._stopped = threading.Semaphore(0)
         self.steps: list[tuple[int, list[int], bool]] = []
-        """The thread that went on, those that could have, and whether that would have been a
+        """The thread that ran, the others that could have, and whether that would have been a
         preemption."""
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
@@ -81,7 +81,7 @@ class Schedule:
         return to_its_end
 
     def stop(self, ready: Callable[[], bool] = lambda: True) -> None:
-        """Let others go on, and come back when this is so and it is our turn."""
+        """Let other threads run, and return once `ready` is true and this thread has its turn."""
         task = self._tasks.get(threading.get_ident())
         if task is None:
             assert ready()
@@ -158,7 +158,7 @@ class Event:
 
 
 def interleavings(preemptions: int) -> Iterator[Schedule]:
-    """Every schedule with no more preemptions than these; whoever gets one runs it."""
+    """Every schedule with no more preemptions than these; the caller runs it."""
     left: list[tuple[tuple[int, ...], int]] = [((), 0)]
     while left:
         chosen, spent = left.pop()

@@ -235,7 +235,7 @@ def _hire(state: State, version: int, *, redrive: bool = False) -> tuple[State, 
 
 
 def _nonce(state: State) -> int:
-    """The lowest that nobody has, so that states that differ in nothing else are one."""
+    """The lowest nonce not in use, so that states that differ in nothing else are one."""
     used = {worker.nonce for worker in state.workers} | {echo.nonce for echo in state.echoes}
     if state.record is not None:
         used.add(state.record.nonce)

@@ -1,7 +1,7 @@
 """Promises that must hold in a `world`, said without looking at the law or its record.
 
-Each function is told of one thing that happened; it raises `Broken` if that must not be, and
-answers with the state that remembers it.
+Each function gets one thing that happened; it raises `Broken` if that must not be, and returns the
+state that remembers it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from eventonce.types import Action, Claim, SettleResult, Verdict
 from tests.simulation.world import Broken, Echo, Runtime, State, Worker, put
 
 DAY: Final = 86_400_000
-"""How long what has no effect yet is remembered; said again here so that the law cannot move it."""
+"""How long a key without an effect is remembered; repeated, so that the law cannot change it."""
 
 
 def granted(world: Runtime, state: State, worker: Worker, verdict: Verdict) -> State:
-    """A run that nobody had before."""
+    """A run that was not granted before."""
     versions, version, ghost = world.scenario.versions, worker.version, state.ghost
     claim = versions[version]
     kin = _kin(versions, version)
@@ -59,13 +59,13 @@ def granted(world: Runtime, state: State, worker: Worker, verdict: Verdict) -> S
 
 
 def granted_again(worker: Worker, verdict: Verdict) -> None:
-    """A grant that was there already."""
+    """A grant that is repeated."""
     if not worker.latest or verdict.token != worker.token:
         raise Broken("a grant was repeated to one who never had it")
 
 
 def held_off(state: State, worker: Worker) -> None:
-    """Told that somebody else is at work."""
+    """The verdict `busy`: another worker holds the lease."""
     if worker.latest and state.now < state.ghost.held:
         raise Broken("a worker was locked out by its own lost reply")
 
@@ -123,7 +123,7 @@ def applied(world: Runtime, state: State, worker: Worker) -> State:
 
 
 def refused(state: State, worker: Worker | Echo, action: Action, kept: SettleResult) -> None:
-    """A settlement that was not believed."""
+    """A settlement that was refused."""
     repeated = isinstance(worker, Echo) or worker.phase == "completing"
     known = state.ghost.settled[worker.version] if repeated else state.ghost.remembered
     if action == "complete" and worker.latest and state.now < known:
@@ -131,7 +131,7 @@ def refused(state: State, worker: Worker | Echo, action: Action, kept: SettleRes
 
 
 def believed(world: Runtime, state: State, worker: Worker | Echo, action: Action) -> State:
-    """A settlement that was believed, and changed something."""
+    """A settlement that was accepted, and changed the record."""
     claim, ghost = world.scenario.versions[worker.version], state.ghost
     match action:
         case "complete":
@@ -150,13 +150,13 @@ def believed(world: Runtime, state: State, worker: Worker | Echo, action: Action
 
 
 def overtaken(worker: Worker | Echo, action: Action) -> None:
-    """A settlement that was believed: by whom?"""
+    """A settlement that was accepted: its run must be the latest."""
     if not worker.latest:
         raise Broken(f"{action} of an overtaken run was believed")
 
 
 def passed(state: State) -> State:
-    """Time passed: what need not be known any more may go."""
+    """Time passed: a key that need not be known any more may be forgotten."""
     ghost = state.ghost
     if state.now < ghost.remembered or not ghost.top:
         return state
@@ -167,7 +167,7 @@ def passed(state: State) -> State:
 
 
 def acknowledged(world: Runtime, state: State, version: int) -> None:
-    """The transport forgets it: it must have had its effect, be overtaken, or be a letter."""
+    """The transport forgets it: it must have had its effect, be overtaken, or be a dead letter."""
     versions = world.scenario.versions
     claim = versions[version]
     for other, until in enumerate(state.ghost.settled):
@@ -182,7 +182,7 @@ def acknowledged(world: Runtime, state: State, version: int) -> None:
 
 
 def ended(world: Runtime, state: State) -> None:
-    """Nobody has anything left to do."""
+    """No worker has anything left to do."""
     versions, ghost = world.scenario.versions, state.ghost
     for version in range(len(versions)):
         if not ghost.gone[version]:

@@ -136,7 +136,7 @@ def _ended(record: Record | None, now: int) -> Record | None:
 
 
 def _remembers(action: Action, memory: Callable[[Claim], int]) -> Settle:
-    """Remembers what is settled so for as long as this says."""
+    """A `settle` that remembers settlements with this action for the time of `memory`."""
 
     def settle(record: Record | None, settlement: Settlement, now: int) -> Settled:
         kept, written = ledger.settle(record, settlement, now)
@@ -175,13 +175,13 @@ def test_no_promise_is_broken_in_any_state_that_can_be_reached(name: str) -> Non
 
 
 @pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.law)
-def test_the_explorer_finds_each_hole_once_its_fix_is_taken_out(hole: Hole) -> None:
+def test_the_explorer_finds_each_fault_that_is_planted_in_the_law(hole: Hole) -> None:
     found = explore(LAWS[hole.law], SCENARIOS[hole.scenario])
     sys.stdout.write("\n".join((*found.story, found.broken, "")))
     assert hole.broken in found.broken
 
 
-def test_the_one_hole_that_breaks_no_promise_of_the_world_is_found_by_its_own_test(
+def test_the_fault_that_breaks_no_promise_of_the_world_is_found_by_its_unit_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A transport id only makes the reason true or false: nothing runs or rests because of it."""

@@ -1,6 +1,6 @@
 """The gate under every interleaving of a few callers, in their own threads or by the stages, its
-timer and a reply that is lost: each fact is completed once, nobody waits for ever, and everybody is
-answered."""
+timer and a reply that is lost: each fact is completed once, no caller waits for ever, and every
+caller is answered."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RULE = Rule(name="call", match="call", key=["detail.call"])
 
 
 class Scene(NamedTuple):
-    """The callers and their calls, how often the timer visits, and which replies are lost."""
+    """The callers and their calls, how often the timer looks, and which replies are lost."""
 
     callers: tuple[str, ...]
     looks: int = 0
     lost: str = ""
-    """The first reply of this verb is lost: the store wrote, and nobody is told."""
+    """The first reply of this verb is lost: the store wrote, and no caller gets the reply."""
     preemptions: int = 2
     slots: int = 0
     """Threads of the stages that bring the callers' batches to their outcomes; 0: the callers'
@@ -58,7 +58,7 @@ SCENES = (
 
 
 @pytest.fixture(autouse=True)
-def nobody_left() -> Iterator[None]:
+def no_caller_left() -> Iterator[None]:
     """Callers that wait for ever stay in this process, and no event of a later test would be alone
     in it."""
     yield
@@ -66,7 +66,7 @@ def nobody_left() -> Iterator[None]:
 
 
 class Stepwise(MemoryStore):
-    """Others may go on before each call and after it; a reply may be lost."""
+    """A store that lets other threads run before and after each call, and may lose a reply."""
 
     def __init__(self, schedule: Schedule, lost: str) -> None:
         super().__init__()
@@ -127,11 +127,11 @@ class Slots:
             self._later.remove(later)
 
     def serve(self) -> None:
-        """In one thread: do what waits. Time passes while there is nothing else to do."""
+        """Do the calls that wait, in one thread. Time passes while no call waits."""
         me = object()
         while True:
             self._idle.append(me)
-            # One of the idle ones is like another.
+            # All idle threads are alike.
             self._schedule.stop(lambda: self._idle[0] is me and self._has_work())
             self._idle.remove(me)
             if self._waiting:
@@ -156,7 +156,7 @@ def event(call: str) -> dict[str, Any]:
 
 
 def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
-    """Play a scene in one interleaving, and look what has become of it."""
+    """Play a scene in one interleaving, and check the outcomes."""
     simulated = schedule.threading()
     for module in (lane, gates, stages):
         patch.setattr(module, "threading", simulated)
@@ -223,7 +223,7 @@ def play(scene: Scene, schedule: Schedule, patch: pytest.MonkeyPatch) -> None:
 
 
 def explore(scene: Scene) -> int:
-    """How many interleavings there are; raises what went wrong in one of them."""
+    """The number of interleavings; raises the error of the first that fails."""
     seen = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Gate, "_start_or_wake", lambda *_: None)
@@ -239,17 +239,17 @@ def explore(scene: Scene) -> int:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
-def test_each_fact_is_completed_once_and_everybody_is_answered(scene: Scene) -> None:
+def test_each_fact_is_completed_once_and_every_caller_is_answered(scene: Scene) -> None:
     assert explore(scene) > 20
 
 
-def test_a_lane_that_wakes_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_that_wakes_no_waiting_caller_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lane, "_first", lambda _: None)
     with pytest.raises(Stuck):
         explore(SCENES[0])
 
 
-def test_a_copy_that_looks_for_its_run_before_it_asks_is_found_out(
+def test_a_copy_that_looks_for_its_run_only_before_its_claim_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Gate, "was_busy_here", lambda *_: False)
@@ -257,7 +257,7 @@ def test_a_copy_that_looks_for_its_run_before_it_asks_is_found_out(
         explore(SCENES[0])
 
 
-def test_a_stage_that_does_not_look_once_more_is_found_out(
+def test_a_stage_that_does_not_check_for_more_batches_before_its_end_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def run(stage: Any) -> None:
@@ -270,7 +270,7 @@ def test_a_stage_that_does_not_look_once_more_is_found_out(
         explore(Scene(("a", "b"), slots=2, preemptions=1))
 
 
-def test_a_batch_that_goes_on_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_continued_twice_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def end_wait(self: Any, batch: StagedBatch, _: int) -> None:
         self._slots.call(lambda: self._advance(batch, True))
 

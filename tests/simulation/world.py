@@ -40,7 +40,7 @@ class Faults(msgspec.Struct, frozen=True, array_like=True):
     crash: int = 0
     """A worker is gone; its transport brings the event again."""
     pause: int = 0
-    """Time passes though somebody has work to do; what outlives its lease is delivered again."""
+    """Time passes although a worker has work; an event that outlives its lease comes again."""
     lost: int = 0
     """The store wrote, but its reply did not arrive: the worker asks or settles again."""
     copy: int = 0
@@ -50,7 +50,7 @@ class Faults(msgspec.Struct, frozen=True, array_like=True):
     spare: int = 0
     """The store or the network ends a run: no attempt of the event's."""
     redrive: int = 0
-    """Somebody runs a letter again."""
+    """A dead letter is run again."""
     echo: int = 0
     """A settlement is sent, and arrives (again) at any later time."""
     gone: int = 0
@@ -70,7 +70,7 @@ class Scenario(NamedTuple):
 
 
 class Worker(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Somebody at work on a version, and what it holds of the grant it was given."""
+    """A worker on a version, and the parts of its grant that it holds."""
 
     version: int
     phase: Phase
@@ -82,7 +82,7 @@ class Worker(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Whether no other run was granted since."""
     redrive: bool = False
     forgotten: bool = False
-    """Whether it slept until its key was forgotten: nobody can tell its place any more."""
+    """Whether it slept until its key was forgotten: its place is no longer known."""
 
 
 class Echo(msgspec.Struct, frozen=True, array_like=True, order=True):

@@ -47,7 +47,7 @@ def between(servers: Servers) -> Iterator[Between]:
 
 @contextmanager
 def overheard(between: Between) -> Iterator[list[int]]:
-    """The seconds for which messages are postponed or held, as they are asked for."""
+    """The seconds for which messages are postponed or held, in the order of the requests."""
     delays: list[int] = []
 
     def listen(operation: str, body: bytes, forward: Forward) -> Reply:
@@ -119,7 +119,7 @@ class Site:
         )
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A worker; killed at the test's end if it is still there."""
+        """A worker; killed at the end of the test if it still runs."""
         process = subprocess.Popen(
             [sys.executable, "-m", "eventonce", "run", *arguments],
             cwd=self.folder,
@@ -132,7 +132,7 @@ class Site:
         return process
 
     def go(self) -> None:
-        """Let the sinks that wait go on."""
+        """Let the sinks that wait continue."""
         (self.folder / "go").touch()
 
     def notes(self, beginning: str = "") -> list[str]:
@@ -146,7 +146,7 @@ class Site:
         until(lambda: set(expected) <= set(self.notes()), otherwise=self.notes)
 
     def counts(self) -> tuple[int, int]:
-        """Messages that can be received, and messages that somebody has."""
+        """The numbers of messages that can be received, and of messages that a worker holds."""
         asked = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         known = self.queue.client.get_queue_attributes(
             QueueUrl=self.queue.url, AttributeNames=list(asked)
@@ -183,7 +183,7 @@ def health(port: int, what: str) -> tuple[int, dict[str, Any]]:
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a worker to end: its exit code, and what it said on both streams."""
+    """Wait for a worker to end: its exit code, and its output on both streams."""
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out + err
 
@@ -196,7 +196,7 @@ def site(tmp_path: Path, servers: Servers) -> Iterator[Site]:
 
 @pytest.fixture
 def sites(tmp_path: Path, servers: Servers) -> Iterator[dict[str, Site]]:
-    """One for plain handlers and one for async ones, by their sink: waited for together."""
+    """A site for plain and a site for async handlers, by their sink, to wait for both at once."""
     with ExitStack() as stack:
         made = {}
         for sink in ("waiting", "awaiting"):

@@ -1,4 +1,4 @@
-"""Sinks that note what they do, each line written in one piece: workers die here."""
+"""Sinks that write down each run, each line in one piece, because workers are killed here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plain(job: Job) -> None:
 
 
 def waiting(job: Job) -> None:
-    """Waits to be told to go on."""
+    """Wait until the file `go` exists."""
     note(f"begun {job.event.detail['n']}")
     while not (HERE / "go").exists():
         time.sleep(0.02)
@@ -32,7 +32,7 @@ def waiting(job: Job) -> None:
 
 
 async def awaiting(job: Job) -> None:
-    """The same, and can be cancelled."""
+    """Wait likewise, in a way that can be cancelled."""
     note(f"begun {job.event.detail['n']}")
     try:
         while not (HERE / "go").exists():  # noqa: ASYNC110  another process makes the file
@@ -44,7 +44,7 @@ async def awaiting(job: Job) -> None:
 
 
 async def stuck(job: Job) -> None:
-    """After the effect of the seventh it waits to be told to go on, and does not come back."""
+    """After the effect of the seventh event, wait until the file `go` exists."""
     note(f"ran {job.event.detail['n']}")
     while job.event.detail["n"] == 6 and not (HERE / "go").exists():  # noqa: ASYNC110  likewise
         await asyncio.sleep(0.02)

@@ -31,9 +31,9 @@ def _summary(said: str) -> dict[str, int]:
     return summary
 
 
-def test_a_capture_runs_once_however_often_it_is_run(site: Site, captured: Path) -> None:
-    # One after the other: a copy that comes while its event is in work waits for the end of the
-    # lease, and so short a lease that this does not last may end under an event in work.
+def test_the_events_of_a_capture_run_once_in_two_backfills(site: Site, captured: Path) -> None:
+    # One after the other: a copy that comes while its event runs waits for the end of the lease,
+    # and a lease that is short enough for that could end while its event still runs.
     site.configure("plain", queue="", lease="60s", concurrency=1)
     code, said = finished(site.start("--from", str(captured), "--json"))
     assert code == 0, said
@@ -45,9 +45,9 @@ def test_a_capture_runs_once_however_often_it_is_run(site: Site, captured: Path)
     assert sorted(site.notes()) == sorted(f"ran {number}" for number in range(40))
 
 
-def test_a_backfill_that_was_killed_goes_on_where_it_was(site: Site, captured: Path) -> None:
-    # One at a time, as async handlers are taken, and each settled before the next: the process dies
-    # with one between its effect and its completion.
+def test_a_backfill_that_was_killed_continues_where_it_ended(site: Site, captured: Path) -> None:
+    # One event at a time, as for async handlers, and each settled before the next: the process is
+    # killed with one event between its effect and its completion.
     site.configure("stuck", queue="", lease="1s", concurrency=1)
     killed = site.start("--from", str(captured), "--rate", "1000")
     site.noted("ran 6")
@@ -57,12 +57,14 @@ def test_a_backfill_that_was_killed_goes_on_where_it_was(site: Site, captured: P
     site.go()
     code, said = finished(site.start("--from", str(captured), "--json"))
     assert code == 0, said
-    # That one is there twice, and no other.
+    # That event has two effects, and no other event has.
     assert sorted(site.notes()) == sorted([*(f"ran {number}" for number in range(40)), "ran 6"])
     assert _summary(said)["done"] == 34
 
 
-def test_what_fails_is_tried_again_and_what_cannot_succeed_makes_the_run_fail(site: Site) -> None:
+def test_a_failing_event_is_retried_and_an_event_that_cannot_succeed_fails_the_command(
+    site: Site,
+) -> None:
     site.configure("hopeless", queue="", attempts=2)
     capture = site.folder / "capture.jsonl"
     capture.write_text("\n".join([event(1), event("bad"), "no event", event(2)]))
@@ -101,7 +103,7 @@ def test_an_event_that_no_sink_takes_fails_and_does_not_hold_up_the_end(site: Si
         ("", ("--from", "eventonce.toml", "--store", "redis://127.0.0.1:1"), 3, "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_received(
+def test_a_wrong_setting_or_an_unreachable_store_ends_the_command_with_an_error(
     site: Site,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

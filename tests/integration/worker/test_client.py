@@ -1,4 +1,4 @@
-"""Our own client of SQS beside botocore's: both ask the same queue, and are told the same."""
+"""The SQS client of eventonce beside botocore's: both get the same answers from one queue."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def url(both: tuple[Any, Any]) -> str:
     return str(both[0].create_queue(QueueName=name)["QueueUrl"])
 
 
-def told(answer: dict[str, Any], *without: str) -> dict[str, Any]:
+def without_metadata(answer: dict[str, Any], *without: str) -> dict[str, Any]:
     left_out = ("ResponseMetadata", *without)
     return {name: value for name, value in answer.items() if name not in left_out}
 
 
-def test_both_send_and_receive_the_same(both: tuple[Any, Any], url: str) -> None:
+def test_both_clients_send_and_receive_the_same_messages(both: tuple[Any, Any], url: str) -> None:
     entries = [
         {
             "Id": "0",
@@ -58,7 +58,9 @@ def test_both_send_and_receive_the_same(both: tuple[Any, Any], url: str) -> None
             )
             for reader in both
         ]
-        ours, botocores = (told(one, "ReceiptHandle") for it in received for one in it["Messages"])
+        ours, botocores = (
+            without_metadata(one, "ReceiptHandle") for it in received for one in it["Messages"]
+        )
         assert ours == botocores
         assert ours["Body"] == entries[0]["MessageBody"]
         assert ours["MessageAttributes"]["bytes"]["BinaryValue"] == b"\0\xff"
@@ -66,11 +68,11 @@ def test_both_send_and_receive_the_same(both: tuple[Any, Any], url: str) -> None
         gone = sender.delete_message_batch(
             QueueUrl=url, Entries=[{"Id": "7", "ReceiptHandle": receipt}]
         )
-        assert told(gone, "Failed") == {"Successful": [{"Id": "7"}]}
-    assert [told(it.receive_message(QueueUrl=url)) for it in both] == [{}, {}]
+        assert without_metadata(gone, "Failed") == {"Successful": [{"Id": "7"}]}
+    assert [without_metadata(it.receive_message(QueueUrl=url)) for it in both] == [{}, {}]
 
 
-def test_both_are_refused_in_the_same_words(both: tuple[Any, Any], url: str) -> None:
+def test_both_clients_get_the_same_error_codes(both: tuple[Any, Any], url: str) -> None:
     asked: list[tuple[str, dict[str, Any]]] = [
         ("receive_message", {"QueueUrl": url + "-none"}),
         ("delete_message", {"QueueUrl": url, "ReceiptHandle": "none"}),
@@ -87,6 +89,6 @@ def test_both_are_refused_in_the_same_words(both: tuple[Any, Any], url: str) -> 
             else:
                 refusals.append("taken")
         assert refusals[0] == refusals[1], operation
-    assert told(both[0].get_queue_attributes(QueueUrl=url, AttributeNames=["All"])) == told(
-        both[1].get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
-    )
+    assert without_metadata(
+        both[0].get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+    ) == without_metadata(both[1].get_queue_attributes(QueueUrl=url, AttributeNames=["All"]))

@@ -1,4 +1,4 @@
-"""Workers that die, handlers that outlive everything, and events that kill."""
+"""Workers that are killed, handlers that outlive their lease, and events that kill a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.integration.dynamodb.between import Between
 from tests.integration.worker.conftest import Site, event, finished, overheard
 
 
-def test_a_second_worker_takes_over_from_a_killed_one_and_each_effect_is_there_once(
+def test_a_second_worker_takes_over_from_a_killed_worker_and_each_effect_happens_once(
     site: Site,
 ) -> None:
     site.configure("waiting", concurrency=2, lease="2s")
@@ -21,8 +21,8 @@ def test_a_second_worker_takes_over_from_a_killed_one_and_each_effect_is_there_o
     assert not site.notes("ran")
     site.send(event(3))
     site.go()
-    # What the first one held is free in two seconds; what the second one holds stays its own,
-    # however slowly it gets on.
+    # The events of the first worker are free in two seconds; the second worker keeps its events,
+    # however slow it is.
     site.configure("waiting", concurrency=2, lease="60s", visibility="60s")
     site.start()
     site.noted("ran 1", "ran 2", "ran 3")
@@ -35,11 +35,11 @@ def test_a_handler_that_outlives_visibility_and_lease_is_not_run_twice(
 ) -> None:
     site.configure("waiting", lease="2s", queue=site.through(between.url))
     site.start()
-    # The one that is idle would take over from one that holds its message no longer.
+    # The idle worker would take over a message that the other worker no longer holds.
     site.start()
     renewed = "ChangeMessageVisibilityBatch"
-    # A machine that stands still for two seconds lets both run out, and the other one may run it:
-    # once in three times it does not.
+    # A machine that pauses for two seconds lets both end, and the other worker may run the event:
+    # in one of three rounds it does not.
     for number in range(3):
         (site.folder / "go").unlink(missing_ok=True)
         site.send(event(number))
@@ -58,15 +58,15 @@ def test_a_handler_that_outlives_visibility_and_lease_is_not_run_twice(
     raise AssertionError(site.notes())
 
 
-def test_an_event_that_kills_its_process_is_buried_after_its_attempts(site: Site) -> None:
+def test_an_event_that_kills_its_process_is_given_up_after_its_attempts(site: Site) -> None:
     site.configure("deadly", attempts=2, lease="1s")
     site.send(event("deadly"))
-    # The first time does not count, because others might have run beside it.
+    # The first time does not count, because another event might have run beside it.
     for _ in range(3):
         dying = site.start()
         assert finished(dying)[0] == -signal.SIGKILL
     site.send(event(1), event(2))
-    # Nobody dies any more, and nothing shall come twice because it took long.
+    # No process is killed any more, and no event must come twice because it took long.
     site.configure("deadly", attempts=2, lease="60s", visibility="60s")
     site.start()
     until(site.letters, otherwise=site.notes)
@@ -78,13 +78,13 @@ def test_an_event_that_kills_its_process_is_buried_after_its_attempts(site: Site
     assert sorted(site.notes("ran")) == ["ran 1", "ran 2"]
 
 
-def test_a_busy_copy_is_pushed_back_to_the_end_of_the_lease(site: Site, between: Between) -> None:
+def test_a_busy_copy_is_postponed_to_the_end_of_the_lease(site: Site, between: Between) -> None:
     site.configure(
         "waiting", lease="30s", visibility="20s", queue=site.through(between.url), concurrency=1
     )
     site.send(event(1), event(1))
     with overheard(between) as delays:
-        # Two workers, each of which has room for one.
+        # Two workers, each of which has room for one event.
         site.start()
         site.start()
         site.noted("begun 1")

@@ -1,4 +1,4 @@
-"""How a worker ends: with what is in work finished, within a limit, or at once."""
+"""The end of a worker: after its events in flight, within a limit, or at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.worker.conftest import Site, event, finished, health
 from tests.servers import free_port
 
 
-def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(
+def test_sigterm_lets_events_in_flight_finish_and_returns_the_others_to_the_queue(
     sites: dict[str, Site],
 ) -> None:
     ports = {sink: free_port() for sink in sites}
@@ -21,19 +21,19 @@ def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(
     for sink, site, worker in workers:
         until(lambda site=site: len(site.notes("begun")) == 2)  # type: ignore[misc]
         worker.send_signal(signal.SIGTERM)
-        # Not before it is known to be ending: it would go on to the next events.
+        # Only when the worker is ending: before, it would continue with the next events.
         until(lambda sink=sink: health(ports[sink], "ready")[1]["draining"])  # type: ignore[misc]
         site.go()
     for _, site, worker in workers:
         code, said = finished(worker)
         assert code == 0, said
         assert "ending: SIGTERM" in said
-        # Beside it stand the lines of the log, which are JSON too.
+        # The output also has the lines of the log, which are JSON, too.
         assert {"done": 2, "unfinished": 0} in [
             json.loads(line) for line in said.splitlines() if line.startswith("{")
         ]
         assert len(site.notes("ran")) == 2
-        # Nobody has the others: not for the minute that a killed worker's messages would be away.
+        # No worker holds the other events, unlike a killed worker for a minute.
         assert site.counts() == (3, 0)
         site.start()
     for site in sites.values():
@@ -42,7 +42,7 @@ def test_sigterm_lets_what_is_in_work_finish_and_gives_the_rest_back(
         assert len(set(site.notes("ran"))) == 5
 
 
-def test_what_does_not_finish_in_time_is_freed_and_runs_elsewhere_at_once(
+def test_an_event_that_does_not_finish_in_time_is_freed_and_runs_in_another_worker_at_once(
     sites: dict[str, Site],
 ) -> None:
     for sink, site in sites.items():
@@ -74,6 +74,6 @@ def test_the_second_signal_ends_the_worker_at_once(site: Site) -> None:
     worker.send_signal(signal.SIGTERM)
     worker.send_signal(signal.SIGINT)
     until(lambda: worker.poll() is not None)
-    # Which of the two is the second is not for us to say.
+    # The order in which the two signals are handled is not defined.
     assert finished(worker)[0] in (128 + signal.SIGINT, 128 + signal.SIGTERM)
     assert site.notes() == ["begun 1"]

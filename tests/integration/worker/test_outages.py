@@ -29,13 +29,13 @@ def _quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "CLIENT_AGE", 0.0)
 
 
-def test_a_queue_that_vanishes_and_returns_is_worked_on_again(site: Site) -> None:
+def test_a_worker_continues_when_its_queue_was_deleted_and_is_created_again(site: Site) -> None:
     ran = Ran()
     site.send(event(1))
     with working(Consumer(MemoryStore(), rules=RULE, handler=ran), source(site.uri)) as worker:
         until(lambda: ran.numbers == [1])
         site.queue.client.delete_queue(QueueUrl=site.queue.url)
-        # What was asked before that may still be answered, and be heard after it.
+        # A request from before the deletion may still be answered after it.
         until(lambda: "no such queue" in worker.state()["queue"]["why"], otherwise=worker.state)
         until(lambda: not worker.state()["ready"], otherwise=worker.state)
         site.make_queue()
@@ -45,7 +45,7 @@ def test_a_queue_that_vanishes_and_returns_is_worked_on_again(site: Site) -> Non
     site.emptied()
 
 
-def test_a_worker_waits_for_a_queue_that_is_not_there_yet(site: Site) -> None:
+def test_a_worker_waits_for_a_queue_that_does_not_exist_yet(site: Site) -> None:
     ran = Ran()
     site.queue.client.delete_queue(QueueUrl=site.queue.url)
     with working(Consumer(MemoryStore(), rules=RULE, handler=ran), source(site.uri)) as worker:
@@ -60,7 +60,7 @@ def test_a_worker_waits_for_a_queue_that_is_not_there_yet(site: Site) -> None:
     ("code", "status"),
     [("RequestThrottled", 400), ("InternalFailure", 500)],
 )
-def test_a_service_that_throttles_or_fails_for_a_while_costs_nothing_but_time(
+def test_events_run_after_a_service_has_throttled_or_failed_for_a_while(
     site: Site, between: Between, code: str, status: int
 ) -> None:
     ran = Ran()
@@ -75,7 +75,7 @@ def test_a_service_that_throttles_or_fails_for_a_while_costs_nothing_but_time(
         until(lambda: worker.state()["ready"], otherwise=worker.state)
 
 
-def test_what_ran_while_the_queue_was_away_is_acknowledged_when_it_is_back(
+def test_an_event_that_ran_while_the_queue_was_away_is_acknowledged_later(
     site: Site, between: Between
 ) -> None:
     ran = Ran()
@@ -97,7 +97,7 @@ def test_what_ran_while_the_queue_was_away_is_acknowledged_when_it_is_back(
     assert ran.numbers == [1]
 
 
-def test_expired_credentials_are_read_anew(
+def test_expired_credentials_are_read_again(
     site: Site, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "credentials"
@@ -106,7 +106,7 @@ def test_expired_credentials_are_read_anew(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
 
     def renew(key: str) -> None:
-        # In one piece: it may be read at any moment.
+        # In one piece: the file may be read at any moment.
         new = file.with_suffix(".new")
         new.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=no-secret\n")
         new.replace(file)
@@ -127,7 +127,7 @@ def test_expired_credentials_are_read_anew(
         until(lambda: worker.state()["ready"], otherwise=worker.state)
 
 
-def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
+def test_while_the_store_is_away_no_message_is_received_and_work_resumes_afterwards(
     site: Site, between: Between
 ) -> None:
     ran = Ran()
@@ -150,7 +150,7 @@ def test_while_the_store_is_away_nothing_is_received_and_then_the_work_goes_on(
     assert sorted(ran.numbers) == [0, 1, 2, 3]
 
 
-def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
+def test_a_store_that_is_away_when_a_handler_returns_causes_no_second_run(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "SETTLE_PAUSES", (0.05,) * 1_000)
@@ -175,7 +175,7 @@ def test_a_store_that_is_away_when_a_handler_returns_costs_no_second_run(
     assert attempts == [1]
 
 
-def test_the_health_endpoint_tells_the_truth(site: Site) -> None:
+def test_the_health_endpoint_reports_ready_running_and_draining(site: Site) -> None:
     consumer = Consumer(MemoryStore(), rules=RULE, handler=Ran())
     begun, go = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""A worker joins the trace that a message of its queue brings."""
+"""A worker joins the trace that a message of its queue carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is done at once, in which order, and what becomes of what cannot be done."""
+"""The work of a worker: its concurrency, its order, and events that are invalid or fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.worker.working import RULE, Ran, source, working
 
 
 class Gate:
-    """Handlers that wait to be let through, and how many of them there were at once."""
+    """Handlers that wait for `open`, and the largest number that ran at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Gate:
 
 
 @pytest.mark.parametrize("kind", ["plain", "awaited"])
-def test_handlers_run_side_by_side_within_the_bound_and_no_more_is_received(
+def test_handlers_run_side_by_side_up_to_the_limit_and_no_more_messages_are_received(
     site: Site, kind: str
 ) -> None:
     gate = Gate()
@@ -60,7 +60,7 @@ def test_handlers_run_side_by_side_within_the_bound_and_no_more_is_received(
     consumer = Consumer(MemoryStore(), rules=RULE, handler=getattr(gate, kind))
     with working(consumer, source(site.uri, visibility=60), concurrency=4):
         until(lambda: gate.inside == 4)
-        # The others are left in the queue, where another worker can have them.
+        # The others are left in the queue, where another worker can receive them.
         until(lambda: site.counts() == (26, 4), otherwise=site.counts)
         gate.open()
         until(lambda: gate.through == 30)
@@ -68,7 +68,7 @@ def test_handlers_run_side_by_side_within_the_bound_and_no_more_is_received(
     assert gate.most == 4
 
 
-def test_quick_events_do_not_wait_for_a_slow_one(site: Site) -> None:
+def test_quick_events_do_not_wait_for_a_slow_event(site: Site) -> None:
     gate, ran = Gate(), Ran()
 
     def handler(job: Job) -> None:
@@ -79,7 +79,7 @@ def test_quick_events_do_not_wait_for_a_slow_one(site: Site) -> None:
     with working(
         Consumer(MemoryStore(), rules=RULE, handler=handler), source(site.uri, visibility=60)
     ):
-        # So many that the worker takes them for quick, and several together.
+        # So many that the worker counts the events as quick, and takes several together.
         site.send(*map(event, range(60)))
         until(lambda: len(ran.numbers) == 60)
         site.send(event("slow"))
@@ -92,7 +92,7 @@ def test_quick_events_do_not_wait_for_a_slow_one(site: Site) -> None:
     assert max(Counter(ran.numbers).values()) == 1
 
 
-def test_what_is_no_event_becomes_a_letter_and_leaves_the_queue(site: Site) -> None:
+def test_invalid_input_becomes_a_dead_letter_and_leaves_the_queue(site: Site) -> None:
     ran, store = Ran(), MemoryStore()
     site.send("no event", '{"detail-type": "number", "detail": {}}', event(1), "[]")
     with working(Consumer(store, rules=RULE, handler=ran), source(site.uri)):
@@ -105,7 +105,9 @@ def test_what_is_no_event_becomes_a_letter_and_leaves_the_queue(site: Site) -> N
     assert {letter.status for letter in letters} == {"invalid"}
 
 
-def test_what_fails_comes_again_later_and_ends_as_a_letter(site: Site, between: Between) -> None:
+def test_an_event_that_fails_comes_again_later_and_becomes_a_dead_letter(
+    site: Site, between: Between
+) -> None:
     attempts: dict[int, float] = {}
     store = MemoryStore()
 
@@ -123,7 +125,7 @@ def test_what_fails_comes_again_later_and_ends_as_a_letter(site: Site, between: 
         until(lambda: list(store.letters()))
         site.emptied()
     assert list(attempts) == [1, 2]
-    # A second, or two by chance, less what has passed of it; nothing else was asked of the queue.
+    # One or two seconds, by chance, less the time that passed; the queue got no other request.
     (delay,) = delays
     assert delay <= 2
     assert attempts[2] - attempts[1] > 0.9
@@ -152,7 +154,7 @@ def test_a_fifo_queue_keeps_the_order_of_a_group_with_a_failing_record(fifo_site
     assert ran.numbers.index("b4") < ran.numbers.index("a2")
 
 
-def test_an_event_with_no_id_of_its_own_goes_by_that_of_its_message(site: Site) -> None:
+def test_an_event_without_an_id_gets_an_id_from_its_message(site: Site) -> None:
     seen: list[str] = []
     site.send('{"n": 1}', '{"n": 1}')
     consumer = Consumer(MemoryStore(), handler=lambda job: seen.append(job.event.id))

@@ -1,4 +1,4 @@
-"""A worker in a thread of the test's own process, for what needs no process to die."""
+"""A worker in a thread of the test's own process, for tests that kill no process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = Rule(name="numbers", key="detail.n", lease=30, attempts=5)
 
 
 class Ran:
-    """A handler that notes what ran."""
+    """A handler that records the numbers of its events."""
 
     def __init__(self) -> None:
         self.numbers: list[Any] = []
@@ -31,8 +31,8 @@ class Ran:
 
 
 class Polling(SQSSource):
-    """Does not wait for messages in a request, so that a test does not wait for that to end; but
-    between requests, so that tests beside it have a processor too."""
+    """A source that does not wait in its requests, so that no test waits for their end, but between
+    them, so that tests beside it have a processor, too."""
 
     def receive(self, most: int) -> list[Delivery]:
         received = super().receive(most)
@@ -42,13 +42,13 @@ class Polling(SQSSource):
 
 
 def source(uri: str, *, visibility: float = 30) -> SQSSource:
-    """A queue as a source for a worker that ends at once when it is told to."""
+    """A queue as a source for a worker that ends at once when it is stopped."""
     return Polling(Queue.from_uri(uri), visibility=visibility, wait=0)
 
 
 @contextmanager
 def working(consumer: Consumer, taken_from: Source, **settings: Any) -> Iterator[Worker]:
-    """A worker, until the block is left; it must then end as it should."""
+    """A worker that runs until the block is left, and then ends with an empty report."""
     worker = Worker(consumer, taken_from, WorkerSettings(**settings))
     reports: list[ExitReport] = []
     thread = threading.Thread(target=lambda: reports.append(worker.run()), daemon=True)
