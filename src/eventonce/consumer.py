@@ -22,7 +22,7 @@ from eventonce.clock import wall_clock
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
-from eventonce.core.ports import LetterSink, Observer, Store, StoreAdmin
+from eventonce.core.ports import LetterSink, Observer, Store, StoreAdmin, offers
 from eventonce.core.routing import Route, route_to
 from eventonce.envelope.headers import header_names
 from eventonce.errors import ConfigError
@@ -78,7 +78,7 @@ class Consumer:
         `sealing_keys`, dead letters and results are stored encrypted: the first key seals, every
         key opens. A key is 32 bytes in base64 or hexadecimal, or `kms://KEY`."""
         opened: Any = open_store(store) if isinstance(store, str) else store
-        if not _is_store(opened):
+        if not offers(opened, Store):
             raise ConfigError(
                 "Consumer: expected a store, or the URI of one such as 'sqlite:///eventonce.db', "
                 f"not {type(store).__name__}"
@@ -356,10 +356,6 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _is_store(opened: object) -> bool:
-    return isinstance(opened, Store)
 
 
 def _check_observers(observers: Sequence[Observer]) -> None:

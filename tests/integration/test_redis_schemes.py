@@ -201,7 +201,9 @@ def test_each_connection_logs_in_with_a_token_of_its_own(
     """The server accepts each token once, as if it had expired before the next connection."""
     with encrypted(tmp_path) as (port, certificate):
         admin: Any = redis.Redis("127.0.0.1", port, ssl=True, ssl_ca_certs=certificate)
-        store = _opened(f"rediss://crm@127.0.0.1:{port}?iam=cache&ssl_ca_certs={certificate}")
+        store = _opened(
+            f"rediss://crm@127.0.0.1:{port}?iam=cache&timeout=60&connect_timeout=60&ssl_ca_certs={certificate}"
+        )
         provider = store._server.nodes()[0].pool.connection_kwargs["credential_provider"]
         give, given = provider.get_credentials, []
 

@@ -18,6 +18,7 @@ from eventonce.rules import Ruleset
 from eventonce.runtime.observers import to_log
 from eventonce.stores import open_store
 from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import Harness
 from eventonce.web import receiver
 from eventonce.worker import Worker, WorkerSettings
@@ -30,6 +31,23 @@ EVENT = {"id": "1", "source": "s", "detail-type": "call.end", "detail": {}}
 def test_an_argument_that_is_no_store_is_refused(store: Any, name: str | None) -> None:
     with pytest.raises(ConfigError, match="expected a store, or the URI of one"):
         Consumer(store, name=name)
+
+
+def test_a_store_behind_a_wrapper_is_accepted_with_its_transactions(tmp_path: Path) -> None:
+    """On every version of Python: `isinstance` of 3.12 and later sees no method of the wrapper."""
+
+    class Wrapper:
+        def __init__(self, store: SQLiteStore) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    wrapper: Any = Wrapper(SQLiteStore(tmp_path / "x.db"))
+    connections: list[Any] = []
+    with Consumer(wrapper, handler=lambda job: connections.append(job.connection)) as consumer:
+        (outcome,) = consumer.process(EVENT)
+    assert (outcome.status, len(connections)) == ("done", 1)
 
 
 def test_an_argument_that_is_no_handler_is_refused() -> None:

@@ -30,7 +30,7 @@ from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.config.checks import check_values
 from eventonce.core.ledger import Record
-from eventonce.core.ports import Finding, StoreAdmin, StoreNames, StoreSchema
+from eventonce.core.ports import Finding, StoreAdmin, StoreNames, StoreSchema, offers
 from eventonce.envelope import read
 from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.history import Decision, History, Search
@@ -91,7 +91,7 @@ def _keep_up(
     uri: str | None, config: Path | None, verb: str, *, dry_run: bool, as_json: bool
 ) -> None:
     with closing(open_schema(_uri(uri, config))) as opened:
-        needed = isinstance(opened, StoreSchema)
+        needed = offers(opened, StoreSchema)
         steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
     text = "\n".join(steps) or f"nothing to do: {STORE_COMPLETE if needed else IN_MEMORY}"
     emit({"dry_run": dry_run, "steps": steps}, text, as_json=as_json)
@@ -103,7 +103,7 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     """Check the store: existence, format and permissions, and whether a record can be written."""
     named = _uri(uri, config)
     with closing(open_schema(named)) as opened:
-        needed = isinstance(opened, StoreSchema)
+        needed = offers(opened, StoreSchema)
         findings: list[Finding] = opened.check() if needed else [Finding(IN_MEMORY)]
     # A store with a fault may refuse writes; the fault says why.
     if needed and all(found.fine for found in findings):
@@ -194,7 +194,7 @@ def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterat
     own = [settings.file.name or DEFAULT_NAME, in_file, *met, DEFAULT_NAME]
     places: Sequence[Callable[[], Iterable[str]]] = (
         lambda: own,
-        opened.names if isinstance(opened, StoreNames) else list,
+        opened.names if offers(opened, StoreNames) else list,
         lambda: (letter.consumer for letter in opened.letters()),
     )
     seen: set[str] = set()

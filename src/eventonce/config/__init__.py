@@ -18,7 +18,7 @@ from eventonce.aws import sqs as address
 from eventonce.config.references import References
 from eventonce.consumer import Consumer
 from eventonce.core.masking import masked
-from eventonce.core.ports import Store, Transactional
+from eventonce.core.ports import Store, Transactional, offers
 from eventonce.errors import ConfigError, unreadable
 from eventonce.infra.topology import Infra
 from eventonce.rules import TRANSPORT, Rule, Ruleset, tomltext
@@ -254,7 +254,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             sealing_keys=self.privacy.sealing_keys,
         )
         for sink in self.sink:
-            if sink.to.startswith("table:") and not isinstance(consumer.store, Transactional):
+            if sink.to.startswith("table:") and not offers(consumer.store, Transactional):
                 consumer.close()
                 raise ConfigError(table_needs(sink))
         for match, handler in handlers:

@@ -1,10 +1,11 @@
-"""The protocols of a store, dead letters, a transaction, a process, a source and an observer."""
+"""The protocols of a store, dead letters, a transaction, a process, a source and an observer; and
+whether an object offers one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import msgspec
 
@@ -18,6 +19,14 @@ from eventonce.types import (
     SettleResult,
     Verdict,
 )
+
+P = TypeVar("P")
+
+
+def offers(one: object, protocol: type[P]) -> TypeGuard[P]:
+    """Whether this object has the methods of a protocol. Not `isinstance`: since Python 3.12 that
+    does not see the methods which a wrapper passes on by `__getattr__`."""
+    return all(hasattr(one, name) for name in dir(protocol) if not name.startswith("_"))
 
 
 class BatchObserver(Protocol):
@@ -52,7 +61,6 @@ class StoreMeter(Protocol):
         ...
 
 
-@runtime_checkable
 class Store(Protocol):
     """The two verbs for events: both take a batch, and both are fenced.
 
@@ -85,7 +93,6 @@ class Stats(msgspec.Struct, frozen=True):
     """Size on disk or in memory, where the store can tell."""
 
 
-@runtime_checkable
 class StoreAdmin(Protocol):
     """The calls of the command line to a store, which no event waits for."""
 
@@ -168,7 +175,6 @@ class Finding(msgspec.Struct, frozen=True):
         return "ok" if self.fine else "missing" if self.missing else "failed"
 
 
-@runtime_checkable
 class StoreNames(Protocol):
     """A store that keeps the names of the consumers that use it, so that `eventonce show` finds an
     event whoever ran it. A store need not: events of other names are then found by `--name`.
@@ -186,7 +192,6 @@ class StoreNames(Protocol):
         ...
 
 
-@runtime_checkable
 class StoreSchema(Protocol):
     """A store that must be created before use: a table, a schema."""
 
@@ -232,7 +237,6 @@ class Transaction(Protocol):
         ...
 
 
-@runtime_checkable
 class Transactional(Protocol):
     """A store that can complete a run inside a transaction of the caller."""
 
@@ -241,7 +245,6 @@ class Transactional(Protocol):
         ...
 
 
-@runtime_checkable
 class AsyncTransactional(Transactional, Protocol):
     """A store with transactions whose driver has asynchronous connections too."""
 

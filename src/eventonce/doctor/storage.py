@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
-from eventonce.core.ports import Finding, StoreSchema
+from eventonce.core.ports import Finding, StoreSchema, offers
 from eventonce.core.sealed import key_of_letter
 from eventonce.doctor.checks import DELETION_DELAY, ahead_of, clock_finding
 from eventonce.doctor.facts import HistoryFacts, judged
@@ -50,7 +50,7 @@ def store_findings(
     found: list[Finding] = []
     try:
         with closing(open_schema(uri)) as schema:
-            if not isinstance(schema, StoreSchema):
+            if not offers(schema, StoreSchema):
                 return [Finding("the store is in memory, and every restart empties it", NO_MEMORY)]
             found += schema.check()
         # A store with a fault is not written to: the fault already says why that may fail.

@@ -170,13 +170,6 @@ class SealedStore:
         self.inner = store
         self.sealer = sealer
         self._results = _Results(sealer)
-        # Real attributes: a check against a protocol does not call `__getattr__`.
-        for name in (
-            *("drop_letters", "sweep", "forget", "clear_results", "stats", "close"),
-            *("names", "add_name"),
-        ):
-            if hasattr(store, name):
-                setattr(self, name, getattr(store, name))
         if hasattr(store, "transaction"):
             self.transaction = self._transaction
         if hasattr(store, "async_connection"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from eventonce import forks
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Plan, Refusal, Run
-from eventonce.core.ports import AsyncTransactional
+from eventonce.core.ports import AsyncTransactional, offers
 from eventonce.runtime.async_scope import AsyncScope, TransactionThreads
 from eventonce.runtime.gate import LeasedRuns
 from eventonce.runtime.invoke import as_failure, check_it_ran, starts
@@ -43,7 +43,7 @@ class Asynchronous:
         self._runtime = runtime
         self._threads = threads
         store = runtime.transactions
-        self._transactions = store if isinstance(store, AsyncTransactional) else None
+        self._transactions = store if offers(store, AsyncTransactional) else None
         self._begin()
         forks.register(self, Asynchronous._begin)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from eventonce.arguments import check_function, check_iterable
 from eventonce.core.plan import Deadline, Handler, Plan, Refusal
 from eventonce.core.planner import Incoming, Planner
-from eventonce.core.ports import LetterSink, Observer, Store, StoreNames, Transactional
+from eventonce.core.ports import LetterSink, Observer, Store, StoreNames, Transactional, offers
 from eventonce.core.routing import Route, Routes
 from eventonce.errors import ConfigError
 from eventonce.log import log
@@ -71,8 +71,8 @@ class Runtime:
         self.retention: Retention | None = None
         """Drops old dead letters; None if they are kept for ever."""
         self.tracer: Tracer | None = None
-        self.transactions = store if isinstance(store, Transactional) else None
-        self._unnamed = isinstance(store, StoreNames)
+        self.transactions = store if offers(store, Transactional) else None
+        self._unnamed = offers(store, StoreNames)
         """Whether the store has yet to be told the consumer's name."""
         # The end of a program waits for it: many a program has one batch, and closes nothing.
         work = partial(keep_name, cast("StoreNames", store), name)

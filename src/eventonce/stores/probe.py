@@ -6,7 +6,7 @@ import secrets
 from contextlib import closing, suppress
 from typing import Final
 
-from eventonce.core.ports import Finding, Store, StoreAdmin
+from eventonce.core.ports import Finding, Store, StoreAdmin, offers
 from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores import open_store
 from eventonce.types import Claim, Settlement
@@ -45,7 +45,7 @@ def write_trial(store: Store, key: bytes) -> None:
             f"the store did not keep a trial record ({said}): check its clock, and whether "
             f"something else changes its records"
         )
-    if isinstance(store, StoreAdmin):
+    if offers(store, StoreAdmin):
         with suppress(EventonceError):  # the work does not need the right to delete
             store.forget([key])
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from eventonce.clock import wall_clock
-from eventonce.core.ports import Store, Transactional
+from eventonce.core.ports import Store, Transactional, offers
 from eventonce.errors import StoreUnavailable
 from eventonce.testing.factory import StoreFactory, opened
 from eventonce.testing.workers import HANG_TIMEOUT, Worker, spawn
@@ -178,7 +178,7 @@ def _answers(store: Store, call: Call, hold: Hold) -> Sequence[Verdict | SettleR
         return store.claim(claims, now=call.now)
     if call.verb == "settle":
         return store.settle(settlements, now=call.now)
-    assert isinstance(store, Transactional)
+    assert offers(store, Transactional)
     with store.transaction() as transaction:
         answers = [transaction.settle(settlement) for settlement in settlements]
         hold(call.hold)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from eventonce.core.ports import Store, StoreAdmin
+from eventonce.core.ports import Store, StoreAdmin, offers
 
 EXAMPLES: Final = 400
 """The programs that the property test plays: enough to catch every store of
@@ -49,5 +49,5 @@ def opened(factory: StoreFactory) -> Iterator[Store]:
 
 def admin_of(store: Store) -> StoreAdmin:
     """Return the same handle as a StoreAdmin."""
-    assert isinstance(store, StoreAdmin), f"{type(store).__name__} is no StoreAdmin"
+    assert offers(store, StoreAdmin), f"{type(store).__name__} is no StoreAdmin"
     return store

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
-from eventonce.core.ports import Transactional
+from eventonce.core.ports import Transactional, offers
 from eventonce.testing.cases.samples import (
     DAY,
     EPOCH,
@@ -80,7 +80,7 @@ def _play(factory: StoreFactory, cast: Cast) -> None:
     seed = int(os.environ.get("EVENTONCE_SEED", "1"))
     reached: set[str] = set()
     with opened(factory) as store:
-        transactional = isinstance(store, Transactional)
+        transactional = offers(store, Transactional)
     for number in range(max(rounds, MOST_ROUNDS)):
         if number >= rounds and reached >= EVENTS:
             return

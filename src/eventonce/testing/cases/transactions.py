@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from unittest import SkipTest
 
-from eventonce.core.ports import Store, Transactional
+from eventonce.core.ports import Store, Transactional, offers
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
 from eventonce.testing.factory import StoreFactory, opened
 from eventonce.testing.workers import Log, Task, worker_to_kill
@@ -98,7 +98,7 @@ def _write_and_hang(store: Store, task: Task) -> Iterator[Log]:
 
 
 def _transactional(store: Store) -> Transactional:
-    if not isinstance(store, Transactional):
+    if not offers(store, Transactional):
         raise SkipTest("the store has no transactions")
     return store
 
