@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from inspect import getattr_static
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer
+from eventonce.core.ports import StoreNames, offers
 from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.runtime import background_task
@@ -167,10 +167,7 @@ def test_a_store_without_names_still_processes_events() -> None:
 def test_the_name_of_a_consumer_is_stored_unencrypted_in_a_sealed_store(tmp_path: Path) -> None:
     path = tmp_path / "eventonce.db"
     run(SQLiteStore(path), sealing_keys=["00" * 32])
-    # Since Python 3.12 a check against a protocol looks attributes up with `getattr_static`.
-    sealed = SealedStore(Listed(), Sealer(["00" * 32]))
-    assert getattr_static(sealed, "names")
-    assert getattr_static(sealed, "add_name")
+    assert offers(SealedStore(Listed(), Sealer(["00" * 32])), StoreNames)
     store = SQLiteStore(path)
     assert store.names() == ["crm-x"]
     store.close()

@@ -93,6 +93,6 @@ def test_a_caller_interrupted_at_any_instant_leaves_no_run_no_lease_kept_and_no_
             ]
             assert [outcome.status for outcome in outcomes] == ["done", "done"], interruptions
             current = [next(numbers), next(numbers)]
-        assert interruptions > 100
+        assert interruptions > 50
     # An interrupt alone never repeats an effect.
     assert len(ran) == len(set(ran))
