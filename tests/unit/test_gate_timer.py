@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
@@ -151,30 +150,48 @@ def test_the_timer_settles_completed_runs_and_leaves_other_runs_to_the_engine(
     assert ran.count("id-1") == times
 
 
+class TimerClock(threading.Condition):
+    """The timer's own clock: each wait of the timer is noted, ends soon, and moves the clock."""
+
+    now = 1_000.0
+
+    def __init__(self, lock: Any, noted: list[Any]) -> None:
+        super().__init__(lock)
+        self.noted = noted
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.noted.append(timeout)
+        if super().wait(0.001):
+            return True
+        self.now += timeout
+        return False
+
+
 def test_the_timer_sleeps_between_two_checks_and_sends_no_empty_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gates, "SETTLE_INTERVAL", 0.05)
-    looks: list[float] = []
-    sleeps: list[float] = []
+    noted: list[Any] = []
     asked: list[int] = []
-    due_again, sleep = Gate._due_again, Gate._sleep
+    tend = Gate._tend
 
-    def counted(gate: Gate, *asked: Any) -> float:
-        looks.append(time.monotonic())
-        return due_again(gate, *asked)
+    def tended(gate: Gate, own: threading.Thread) -> None:
+        noted.append("look")
+        tend(gate, own)
 
-    def slept(gate: Gate, own: threading.Thread, now: float) -> None:
-        sleeps.append(now)
-        sleep(gate, own, now)
-
-    monkeypatch.setattr(Gate, "_due_again", counted)
-    monkeypatch.setattr(Gate, "_sleep", slept)
+    monkeypatch.setattr(Gate, "_tend", tended)
     store = WatchedStore(lambda verb, asks: asked.append(len(asks)) if verb == "settle" else None)
-    with Consumer(store, rules=ruled(), handler=lambda _: until(lambda: len(looks) > 3)) as one:
+    with Consumer(store, rules=ruled(), handler=lambda _: until(lambda: len(noted) > 12)) as one:
+        gate = one.runtime.gate
+        gate._wake = TimerClock(gate._lock, noted)
+        monkeypatch.setattr(gates, "time", gate._wake)
         one.process([call(1), call(2)])
-    assert looks[3] - looks[0] > 0.1
-    assert len(sleeps) < 5 * len(looks)
+    # Nothing is due, the sleep, and the check.
+    assert noted[:12] == ["look", gates.SETTLE_INTERVAL, "look"] * 4
+    assert asked
     assert all(asked)
 
 
