@@ -25,7 +25,7 @@ from eventonce.runtime import gate as runners
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
 from eventonce.testing.harness import ManualClock
-from tests.helpers import PATIENCE, WatchedStore, away, statuses
+from tests.helpers import PATIENCE, Run, WatchedStore, away, statuses
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=3)
 
@@ -288,6 +288,10 @@ class Unprintable(Exception):
         raise RuntimeError
 
 
+def throw(error: Exception) -> None:
+    raise error
+
+
 def list_that_contains_itself() -> list[Any]:
     value: list[Any] = []
     value.append(value)
@@ -295,24 +299,26 @@ def list_that_contains_itself() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "do",
+    ("do", "status", "reason"),
     [
-        lambda: (_ for _ in ()).throw(Retry(after=float("inf"))),
-        lambda: (_ for _ in ()).throw(Unprintable()),
-        lambda: (_ for _ in ()).throw(Reject(os.fsdecode(b"caf\xe9"))),
-        list_that_contains_itself,
+        (lambda: throw(Retry(after=float("inf"))), "failed", "ValueError: Retry: after must be"),
+        (lambda: throw(Unprintable()), "failed", "Unprintable"),
+        (lambda: throw(Reject(os.fsdecode(b"caf\xe9"))), "dead", "by the handler: caf\\udce9"),
+        (list_that_contains_itself, "done", "its result is not kept for copies: "),
     ],
 )
-def test_an_odd_exception_or_result_of_a_handler_does_not_affect_the_other_events(
-    do: Any, tmp_path: Path
+def test_an_odd_exception_or_result_of_a_handler_decides_only_about_its_own_event(
+    do: Any, status: str, reason: str, tmp_path: Path
 ) -> None:
     consumer = Consumer(
         SQLiteStore(tmp_path / "a.db"),
         rules=RULE,
         handler=lambda job: do() if job.event.id == "id-2" else None,
     )
-    assert statuses(consumer.process([call(1), call(2)]))[0] == "done"
-    assert statuses(consumer.process([call(1)])) == ["duplicate"]
+    outcomes = consumer.process([call(1), call(2), call(3)])
+    assert statuses(outcomes) == ["done", status, "done"]
+    assert reason in outcomes[1].reason
+    assert statuses(consumer.process([call(1), call(3)])) == ["duplicate"] * 2
 
 
 def test_a_handler_that_commits_its_transaction_does_not_block_the_store(tmp_path: Path) -> None:
@@ -454,13 +460,11 @@ def test_filter_rejects_an_event_that_is_dead_under_an_older_key(
     assert "given up" in Path("rejects").read_text()
 
 
-def test_a_file_that_cannot_be_opened_ends_the_command_without_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for args in (["show", "."], ["init", "nowhere/x.toml"]):
-        with pytest.raises(SystemExit):
-            main(args)
+def test_a_file_that_cannot_be_opened_ends_the_command_with_one_line(run: Run) -> None:
+    said = "eventonce: [Errno 21] Is a directory: '.'\n"
+    assert run("show", ".") == (1, "", said)
+    said = "eventonce: nowhere/x.toml cannot be written: No such file or directory\n"
+    assert run("init", "nowhere/x.toml") == (2, "", said)
 
 
 def test_a_run_that_was_overtaken_is_fenced_and_not_acknowledged() -> None:

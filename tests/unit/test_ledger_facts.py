@@ -261,11 +261,11 @@ def test_a_redrive_of_a_dead_key_runs_and_starts_at_attempt_1(claim: Claim) -> N
     assert key.claim(claim, now + 2).kind == "duplicate"
 
 
-def test_a_redrive_of_a_duplicate_stale_or_busy_key_does_not_run() -> None:
+def test_a_redrive_of_a_duplicate_conflicting_stale_or_busy_event_does_not_run() -> None:
     key = Key()
-    key.done(fact(), T0)
-    assert key.claim(fact(2, redrive=True), T0 + 1).kind == "duplicate"
-    assert key.claim(fact(2, digest=b"", redrive=True), T0 + 1).kind == "duplicate"
+    key.done(fact(digest=A), T0)
+    assert key.claim(fact(2, digest=A, redrive=True), T0 + 1).kind == "duplicate"
+    assert key.claim(fact(2, digest=B, redrive=True), T0 + 1).kind == "conflict"
     key = Key()
     key.done(state(2, B), T0)
     assert key.claim(state(1, A, 2, redrive=True), T0 + 1).kind == "stale"

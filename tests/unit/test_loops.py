@@ -107,9 +107,15 @@ def test_plain_and_async_handlers_of_one_batch_run_once_each() -> None:
 
 
 @pytest.mark.parametrize("within", [0.0, PATIENCE])
-def test_a_consumer_without_a_loop_has_nothing_to_cancel(within: float) -> None:
+def test_a_cancellation_starts_no_loop(within: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> None:
+        raise AssertionError("a loop was made")
+
     with Consumer("memory:", rules=ruled(), handler=lambda _: None) as consumer:
-        consumer.runtime.awaiting.cancel(within)
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "new_event_loop", never)
+            consumer.runtime.awaiting.cancel(within)
+        assert statuses(consumer.process([call(1)])) == ["done"]
 
 
 async def never(_: Job) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -107,8 +109,13 @@ def test_a_trial_needs_no_right_to_delete() -> None:
     write_trial(Undeletable(), KEY)
 
 
-def test_every_new_trial_key_is_different() -> None:
-    assert new_trial_key() != new_trial_key()
+def test_the_trial_keys_of_two_processes_are_different() -> None:
+    code = "from eventonce.stores.probe import new_trial_key; print(new_trial_key().hex())"
+    keys = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert len({bytes.fromhex(it.stdout) for it in keys} | {new_trial_key(), new_trial_key()}) == 4
 
 
 def test_a_finding_says_that_a_store_takes_a_write() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.helpers import Run, write_lines
+import pytest
+
+from eventonce.sources.files import Capture
+from tests.helpers import Run, call, write_lines
 
 
 def simulated(run: Run, folder: Path) -> tuple[Path, Path, int]:
@@ -41,15 +44,17 @@ def test_a_capture_compared_with_itself_lacks_no_event(run: Run, tmp_path: Path)
 def test_two_captures_of_one_bus_give_an_estimate_of_the_events_that_both_lack(
     run: Run, tmp_path: Path
 ) -> None:
-    _, capture, _ = simulated(run, tmp_path)
-    lines = capture.read_bytes().splitlines(keepends=True)
-    halves = [tmp_path / "one", tmp_path / "two"]
-    for number, half in enumerate(halves):
-        half.write_bytes(
-            b"".join(line for place, line in enumerate(lines) if place * 7919 % 10 > number + 1)
-        )
-    (found,) = run("reconcile", *halves, "--json").documents
-    assert found["neither"] is not None
+    # Each lacks a tenth of a thousand events, independently of the other, so ten are in neither.
+    one = [number for number in range(1_000) if number % 10]
+    two = [number for number in range(1_000) if number // 10 % 10]
+    captures = [
+        write_lines(tmp_path / name, *[call(number).decode() for number in numbers])
+        for name, numbers in (("one", one), ("two", two))
+    ]
+    (found,) = run("reconcile", *captures, "--json").documents
+    assert (found["expected"], found["seen"], found["both"]) == (900, 900, 810)
+    assert round(found["neither"]) == 1_000 - len({*one, *two}) == 10
+    assert "about 10 events are in neither" in " ".join(run("reconcile", *captures).out.split())
 
 
 def test_the_estimate_is_the_formula_of_chapman() -> None:
@@ -85,10 +90,17 @@ def test_an_event_without_a_type_is_missing_too(run: Run, tmp_path: Path) -> Non
     assert run(*words, "--json").documents[0]["types"] == {"": 1}
 
 
-def test_an_output_file_in_a_folder_that_does_not_exist_is_refused_before_any_output(
-    run: Run, tmp_path: Path
+@pytest.mark.parametrize("option", ["--html", "--missing"])
+def test_an_output_file_in_a_folder_that_does_not_exist_is_refused_before_anything_is_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
-    capture = write_lines(tmp_path / "c.jsonl", {"x": 1})
-    refused = run("diagnose", capture, "--html", tmp_path / "none" / "page.html")
+    def never(_: Capture) -> None:
+        raise AssertionError("the capture was read")
+
+    monkeypatch.setattr(Capture, "__iter__", never)
+    captures = [write_lines(tmp_path / name, {"x": 1}) for name in ("e.jsonl", "s.jsonl")]
+    refused = run("reconcile", *captures, option, tmp_path / "none" / "file")
     assert (refused.code, refused.out) == (2, "")
     assert "its folder does not exist" in refused.err
+    with pytest.raises(AssertionError, match="was read"):
+        run("reconcile", *captures, option, tmp_path / "file")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,26 +165,24 @@ def test_a_slow_search_for_old_dead_letters_delays_only_one_invocation(
         assert waits == [background_task.EXIT_WAIT]
 
 
-def test_old_dead_letters_are_searched_for_once_an_interval(
+def test_old_dead_letters_are_searched_for_once_an_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[int] = []
+    now = 1_000.0
 
     def drop(_: object, __: str, before: int) -> int:
         looks.append(before)
         return 0
 
     monkeypatch.setattr(retention, "drop_expired", drop)
+    monkeypatch.setattr(retention, "time", SimpleNamespace(monotonic=lambda: now))
     with consumer(MemoryStore()) as one:
-        for number in range(3):
+        for number, (passed, searches) in enumerate([(0, 1), (0, 1), (3_599.5, 1), (0.5, 2)]):
+            now += passed
             one.process([call(number)])
-        one.runtime.flush()
-        assert looks == [NOW - 90 * DAY]
-        assert one.runtime.retention is not None
-        one.runtime.retention._due = 0
-        one.process([call(4)])
-        one.runtime.flush()
-        assert len(looks) == 2
+            one.runtime.flush()
+            assert looks == [NOW - 90 * DAY] * searches
 
 
 def test_a_store_that_cannot_drop_dead_letters_fails_no_event(
@@ -224,10 +223,19 @@ def test_a_dead_letter_that_a_redrive_stores_again_meanwhile_stays() -> None:
     assert store.letter("old") == renewed
 
 
-def test_all_old_dead_letters_are_dropped_and_newer_dead_letters_stay() -> None:
-    store = MemoryStore()
+def test_all_old_dead_letters_are_dropped_and_of_the_newer_only_the_first_is_read() -> None:
+    class Counted(MemoryStore):
+        read = 0
+
+        def letters(self, consumer: str | None = None) -> Iterator[Letter]:
+            for one in super().letters(consumer):
+                self.read += 1
+                yield one
+
+    store = Counted()
     store.put_letters([letter(f"{at:04}", at) for at in range(1_000)])
     assert drop_expired(store, "crm", 777) == 777
+    assert store.read == 778
     assert [it.at for it in store.letters()] == list(range(777, 1_000))
 
 

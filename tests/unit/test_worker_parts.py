@@ -56,14 +56,15 @@ def test_async_handlers_run_concurrently_so_their_number_is_the_bound() -> None:
     assert inflight.reserve(100, 0) == 4
 
 
-def test_an_acknowledged_event_makes_room_for_another_event() -> None:
+def test_a_settled_event_makes_room_before_its_acknowledgement_is_sent() -> None:
     inflight = _inflight()
     received = _received("", "", "", "")
     assert inflight.put(inflight.reserve(10, 0), received) == received
     assert inflight.reserve(10, 0) == 0
     assert inflight.acknowledged(received[0]) == []
-    inflight.forgo(inflight.reserve(10, 0))
+    assert inflight.reserve(10, 0) == 1
     assert len(inflight) == 4
+    inflight.forgo(1)
     inflight.gone(received[:1])
     assert len(inflight) == 3
     assert inflight.reserve(10, 0) == 1
