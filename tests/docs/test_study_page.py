@@ -28,7 +28,7 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def test_the_table_of_recipes_is_what_the_commands_print(
+def test_the_table_of_recipes_has_the_numbers_that_the_commands_print(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

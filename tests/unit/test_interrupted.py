@@ -251,7 +251,7 @@ def test_a_batch_whose_caller_was_interrupted_is_ended_and_released(
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_caller_who_is_interrupted_at_any_instant_leaves_nothing_running() -> None:
+def test_a_caller_interrupted_at_any_instant_leaves_nothing_running() -> None:
     running: set[object] = set()
 
     async def work() -> None:

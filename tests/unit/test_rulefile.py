@@ -187,7 +187,7 @@ STATE: dict[str, Any] = {"name": "r", "subject": "id", "order": "detail.v"}
         ({**FACT, "also": [["nope"]]}, "also: 'nope': unknown name"),
     ],
 )
-def test_a_wrong_rule_names_the_field_and_what_was_expected(
+def test_the_error_for_a_wrong_rule_names_the_field_and_the_expected_value(
     fields: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -266,7 +266,7 @@ def test_an_incomplete_key_is_refused_with_the_part_and_its_place(
     assert explained.missing
 
 
-def test_the_error_for_a_missing_part_says_what_to_do() -> None:
+def test_the_error_for_a_missing_part_advises_an_optional_part_or_the_id() -> None:
     with pytest.raises(EnvelopeError, match='with "\\?"; missing = "id"'):
         key(["detail.a"], {})
 

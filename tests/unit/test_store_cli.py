@@ -216,7 +216,7 @@ def test_a_store_in_memory_has_nothing_to_create_or_to_check(run: Run) -> None:
         ("nosuch:x", "store 'nosuch:x': no store is called 'nosuch:'"),
     ],
 )
-def test_the_error_for_a_uri_that_names_no_store_says_what_to_write(
+def test_the_error_for_a_uri_that_names_no_store_advises_a_uri(
     run: Run, uri: str, says: str
 ) -> None:
     for opening in (open_store, open_schema):

@@ -65,7 +65,7 @@ def test_options_for_another_reader_are_left_in_the_uri() -> None:
         ("synchronous=perhaps", "normal or full"),
     ],
 )
-def test_an_option_with_a_wrong_value_is_named_with_what_is_allowed(
+def test_an_option_with_a_wrong_value_is_named_with_the_allowed_values(
     option: str, expected: str
 ) -> None:
     said = refusal(f"redis://:{SECRET}@host?{option}")
