@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 import eventonce
-from eventonce import Consumer, Event, Job, Letter, Outcome, Status
+from eventonce import Consumer, Event, Job, Letter, Outcome, Retry, Status, StoreUnavailable
 from eventonce.stores.memory import MemoryStore
+from eventonce.stores.sqlite.store import SQLiteTransaction
 from eventonce.testing.factory import StoreFactory
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.docs.tables import plain, tables
@@ -183,18 +184,47 @@ def test_events_are_given_in_three_ways(shown: Shown) -> None:
     assert (shown.scope["job"].run, shown.scope["job"].result) == (False, 7)
 
 
-def test_rows_written_through_the_connection_commit_with_the_completion(shown: Shown) -> None:
+@pytest.mark.parametrize("failing", ["handler", "completion"])
+def test_rows_written_through_the_connection_commit_with_the_completion(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     calls = [
         {"id": name, "detail-type": "call.ended", "detail": {"call": name}}
         for name in ("1", "2", "1")
     ]
+    seen: list[Any] = []
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("the disk is away")
+
+    def failing_once(handler: Any) -> Any:
+        """The first run for the call 2 fails, after its row was written."""
+
+        def around(job: Job) -> None:
+            handler(job)
+            seen.append(rows())
+            if (job.event.id, job.attempt) == ("2", 1):
+                if failing == "handler":
+                    raise Retry
+                patch.setattr(SQLiteTransaction, "settle", fail)
+
+        return around
+
     with Consumer("sqlite:///sql.db") as consumer, closing(sqlite3.connect("sql.db")) as beside:
+
+        def rows() -> list[Any]:
+            return beside.execute("SELECT id FROM calls ORDER BY id").fetchall()
+
         beside.execute("CREATE TABLE calls (id)")
         shown.scope["from_sql"] = consumer
         shown.run("Giving it events", "from_sql")
-        statuses = [outcome.status for outcome in consumer.process(calls)]
-        assert statuses == ["done", "done", "duplicate"]
-        assert beside.execute("SELECT id FROM calls").fetchall() == [("1",), ("2",)]
+        consumer.runtime.wrap(failing_once)
+        with monkeypatch.context() as patch:
+            statuses = [outcome.status for call in calls for outcome in consumer.process(call)]
+        assert statuses == ["done", "failed", "duplicate"]
+        assert (seen, rows()) == ([[], [("1",)]], [("1",)])
+        assert [outcome.status for outcome in consumer.process(calls[1])] == ["done"]
+        assert rows() == [("1",), ("2",)]
 
 
 def test_dead_letters_are_listed_and_run_again(

@@ -108,15 +108,28 @@ def test_filter_prints_the_output_that_is_shown_for_the_demo(
     assert f", {len(new.splitlines())} new" in shown
 
 
-def test_a_template_is_made_from_the_file_that_is_shown(
+def test_the_command_for_a_template_prints_it_with_the_names_of_the_command_and_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^\$ eventonce (infra sam .*?) >", README, re.MULTILINE)
     Path("eventonce.toml").write_text(blocks("toml")[0])
-    with pytest.raises(SystemExit) as ended:
-        main(command.split())
-    assert not ended.value.code, capsys.readouterr().err
+
+    def printed(command: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(command.split())
+        said = capsys.readouterr()
+        assert not ended.value.code, said.err
+        return said.out
+
+    (command,) = re.findall(r"^\$ eventonce (infra sam .*?) >", README, re.MULTILINE)
+    template = printed(command)
+    default = r'^  (\w+):\n    Type: .*\n    Default: "(.*)"$'
+    defaults = dict(re.findall(default, template, re.MULTILINE))
+    assert "com.example.shop" in defaults["EventPattern"]
+    assert defaults["StoreUri"] == "dynamodb://orders"
+    assert defaults["ConsumerName"] == "orders"
+    # The file shown has the same name, which counts without the option.
+    assert printed(command.replace(" --name orders", "")) == template
 
 
 @pytest.mark.parametrize("text", blocks("toml"))

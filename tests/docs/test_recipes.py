@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from eventonce import Consumer
+from eventonce import Consumer, Rule
 from eventonce.config import load
 from eventonce.stores.dynamodb import DynamoDBStore
 from eventonce.stores.memory import MemoryStore
@@ -200,8 +200,13 @@ def test_the_transport_id_alone_finds_a_redelivery_for_days_and_no_second_publis
 
 
 def test_another_field_beside_the_id_makes_no_difference() -> None:
-    keys = {(event["id"], event["detail"].get("interactionId")) for event in (A.event, B.event)}
-    assert len(keys) == 2
+    detail = {**A.event["detail"], "interactionId": "i-1"}
+    first, second = ({**event, "detail": detail} for event in (A.event, B.event))
+    for key in (["id"], ["id", "detail.interactionId"]):
+        rules = Rule(name="id", key=key)
+        with Consumer("memory:", rules=rules, handler=lambda _: None) as consumer:
+            outcomes = consumer.process([first, first, second])
+        assert [it.status for it in outcomes] == ["done", "duplicate", "done"], key
 
 
 def test_a_rule_may_let_an_event_run_while_the_store_is_away(tmp_path: Path) -> None:

@@ -161,9 +161,17 @@ def test_numbers_that_differ_stay_different(numbers: set[int]) -> None:
     assert len({anonymise._number(one, "n") for one in numbers}) == len(numbers)
 
 
-@given(st.recursive(st.text() | st.floats(allow_nan=False) | st.booleans(), st.lists))
-def test_any_value_can_be_changed(value: Any) -> None:
-    changed(value)
+def form(value: Any) -> Any:
+    """The nesting and the types of a value."""
+    return [form(one) for one in value] if isinstance(value, list) else type(value)
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.recursive(st.text() | FINITE | st.booleans(), st.lists))
+def test_any_value_keeps_its_nesting_and_its_types(value: Any) -> None:
+    assert form(changed(value)) == form(value)
 
 
 def test_lines_that_are_no_events_are_changed_too() -> None:

@@ -374,6 +374,9 @@ def test_a_rejected_event_is_a_letter_and_not_a_failure() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=reject)
     answer = lambda_handler(consumer)({"Records": [record("a")]}, None)
     assert failures(answer) == []
+    (letter,) = consumer.letters()
+    assert (letter.status, letter.reason) == ("dead", "rejected by the handler: never")
+    assert json.loads(letter.event) == event("a")
 
 
 def test_an_async_handler_is_awaited() -> None:

@@ -132,12 +132,19 @@ def test_a_body_that_is_no_event_is_answered_with_400_and_becomes_a_dead_letter(
     assert json.loads(letter.event)["event"] == "{"
 
 
-def test_an_event_larger_than_max_bytes_is_invalid_and_becomes_a_dead_letter() -> None:
+@pytest.mark.parametrize(
+    ("others", "expected", "code"), [([], [], 400), ([event("b")], ["done"], 200)]
+)
+def test_an_event_larger_than_max_bytes_is_invalid_and_alone_is_answered_with_400(
+    others: list[dict[str, Any]], expected: list[str], code: int
+) -> None:
     consumer = Consumer("memory:", handler=lambda _: None, max_bytes=1000)
     large = json.dumps(event("a") | {"detail": {"call": "a", "text": "x" * 1000}})
-    answer = lambda_handler(consumer)(sent(GATEWAY, f"[{json.dumps(event('b'))}, {large}]"), None)
-    assert statuses(answer) == ["done", "invalid"]
+    texts = [*map(json.dumps, others), large]
+    answer = lambda_handler(consumer)(sent(GATEWAY, f"[{', '.join(texts)}]"), None)
+    assert (answer["statusCode"], statuses(answer)) == (code, [*expected, "invalid"])
     (letter,) = consumer.letters()
+    assert letter.status == "invalid"
     assert json.loads(letter.event)["event"] == large
 
 

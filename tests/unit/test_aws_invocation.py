@@ -142,10 +142,15 @@ def test_an_invocation_tries_at_least_one_event_however_short_its_time(crm: Crm,
     assert "message-a" not in failures(answer)
 
 
-def test_a_short_invocation_keeps_back_only_a_part_of_its_time(crm: Crm) -> None:
-    clock = Invocation(Context(60_000), 600.0, RecentTime())
-    clock.process(crm.consumer, [event("a")])
-    assert clock.room(crm.consumer)
+@pytest.mark.usefixtures("skip")
+@pytest.mark.parametrize(("margin", "room"), [(600.0, 24), (12.0, 24), (4.0, 28), (0.0, 30)])
+def test_a_short_invocation_keeps_back_its_margin_and_at_most_a_fifth_of_its_time(
+    crm: Crm, margin: float, room: int
+) -> None:
+    recent = RecentTime()
+    recent.note(1.0)
+    # Each event needs two seconds of the minute.
+    assert Invocation(Context(60_000), margin, recent).room(crm.consumer) == room
 
 
 def test_an_event_is_tried_although_its_handler_is_too_slow_for_the_remaining_time(

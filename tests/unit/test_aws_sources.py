@@ -246,7 +246,7 @@ def test_an_invocation_by_firehose_raises_while_an_event_fails_and_no_record_is_
     assert ran == ["a", "b"]
 
 
-def test_a_record_of_firehose_that_is_given_up_is_answered_as_failed_and_logged(
+def test_a_record_of_firehose_that_is_given_up_is_answered_as_failed_logged_and_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     crm = Crm(attempts=1)
@@ -254,6 +254,9 @@ def test_a_record_of_firehose_that_is_given_up_is_answered_as_failed_and_logged(
     (told,) = crm.handler(firehose(json.dumps(event("a")).encode()), None)["records"]
     assert told["result"] == "ProcessingFailed"
     assert GIVEN_UP in caplog.text
+    (letter,) = crm.consumer.letters()
+    assert (letter.status, letter.attempt) == ("dead", 1)
+    assert json.loads(letter.event) == event("a")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial, partialmethod
@@ -15,7 +17,7 @@ import pytest
 
 from eventonce.aws.sessions import Access
 from eventonce.envelope.captured import Arrived, line_of, own_line
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EnvelopeError, EventonceError
 from eventonce.sources.files import Capture
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture import Brought, record
@@ -215,14 +217,20 @@ def test_a_capture_with_an_unknown_file_ending_is_refused(tmp_path: Path, name: 
         Recorder(tmp_path / name, "numbers")
 
 
-@pytest.mark.parametrize("body", [b"no json", b"\xff\xfe", b"[1]", b'"text"', b'{"a": ', b""])
-def test_a_body_that_is_no_event_becomes_one_line_with_its_arrival(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"no json", b"two\r\nlines", b"\xff\xfe\n", b"[1]", b'"text"', b'{"a": ', b""]
+)
+def test_a_body_that_is_no_event_becomes_one_line_with_its_arrival_and_its_bytes(
+    body: bytes,
+) -> None:
     line = line_of(Arrived(body, "sqs:calls", "m1", 5, 2))
     assert b"\n" not in line
     told = own_line(line)
     assert told is not None
     assert (told.id, told.arrived, told.channel, told.receives) == ("m1", 5, "sqs:calls", 2)
-    assert not hasattr(arrival(line).event, "raw")
+    kept = b64decode(told.event_base64) or json.loads(bytes(told.event)).encode()
+    assert kept == body
+    assert isinstance(arrival(line).event, EnvelopeError)
 
 
 def test_an_event_over_many_lines_becomes_one_line() -> None:

@@ -175,12 +175,38 @@ def test_without_a_channel_a_copy_of_another_region_is_no_double_emission(
     assert found["causes"] == {"cross-region": 1}
 
 
-def test_states_that_return_and_come_out_of_order_are_counted(run: Run, tmp_path: Path) -> None:
-    capture = tmp_path / "c.jsonl"
-    run("simulate", "--seed", "105", "--events", "6000", "-o", capture)
+def stated(id: str, user: str, state: str, at: int) -> dict[str, Any]:
+    """The routing status that a user takes at these milliseconds."""
+    since = datetime.fromtimestamp(made.TIME / 1000 + at / 1000, UTC).isoformat()
+    body = {"id": user, "routingStatus": {"status": state, "startTime": since}}
+    detail = {
+        "topicName": f"v2.users.{user}.routingStatus",
+        "eventBody": body,
+        "metadata": {"CorrelationId": id},
+    }
+    return made.classic(detail, id=id, **{"detail-type": "v2.users.{id}.routingStatus"})
+
+
+def test_states_that_return_come_out_of_order_or_are_told_twice_are_counted(
+    run: Run, tmp_path: Path
+) -> None:
+    states = [
+        ("ann", "idle", 0),
+        ("ann", "busy", 10_000),
+        ("ann", "idle", 20_000),  # returns
+        ("ann", "busy", 30_000),
+        ("ann", "busy", 30_200),  # told twice
+        ("ann", "away", 25_000),  # out of order, and between `idle` and `busy`
+        ("bob", "idle", 20_000),
+        ("bob", "busy", 10_000),  # out of order
+        ("bob", "away", 15_000),  # out of order
+        ("eve", "idle", 5_000),  # an older version than that of another user
+    ]
+    lines = (stated(f"e-{number}", *state) for number, state in enumerate(states))
+    capture = write_lines(tmp_path / "c.jsonl", *lines)
     (found,) = run("diagnose", capture, "--json").documents
-    codes = {one["code"] for one in found["findings"]}
-    assert {"returns", "told-twice"} <= codes
+    counts = {one["code"]: one["count"] for one in found["findings"]}
+    assert counts == {"returns": 1, "out-of-order": 3, "told-twice": 1}
 
 
 def test_lines_that_are_no_events_are_counted_and_the_rest_is_diagnosed(
