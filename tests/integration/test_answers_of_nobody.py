@@ -117,13 +117,18 @@ def test_a_table_that_does_not_answer_as_dynamodb_does_grants_nothing(
                 call()
 
 
-def test_a_receive_with_a_foreign_answer_raises(endpoint: str) -> None:
-    named = Queue.from_uri(f"sqs://calls?region={REGION}&endpoint={endpoint}")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_receive_with_a_foreign_answer_raises_and_can_be_repeated(
+    endpoint: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_name = f"sqs://calls?region={REGION}&endpoint={endpoint}"
+    queue = Queue.from_uri(by_name if named else queue_of(endpoint))
     with pytest.raises(SourceUnavailable, match="is not from the service"):
-        named.receive()
-    found = Queue.from_uri(queue_of(endpoint))
-    with pytest.raises(SourceUnavailable, match="is not from the service"):
-        found.receive()
+        queue.receive()
+    message = {"MessageId": "m", "ReceiptHandle": "r", "Body": "{}"}
+    answer = {"QueueUrl": f"{endpoint}/111122223333/calls", "Messages": [message]}
+    monkeypatch.setattr(CaptivePortal, "said", json.dumps(answer).encode())
+    assert queue.receive() == [message]
 
 
 @pytest.mark.parametrize(
@@ -152,12 +157,17 @@ def test_a_deletion_or_a_delay_without_a_receipt_is_reported_as_failed(endpoint:
 
 
 @pytest.mark.parametrize("endpoint", ["a page", "an array", "null", "a text"], indirect=True)
-def test_a_deletion_or_a_delay_with_a_foreign_answer_raises(endpoint: str) -> None:
+def test_a_deletion_or_a_delay_with_a_foreign_answer_raises_and_can_be_repeated(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Queue.from_uri(queue_of(endpoint))
     with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.delete(["a", "b"])
     with pytest.raises(SourceUnavailable, match="is not from the service"):
         found.delay([("a", 5), ("b", 5)])
+    monkeypatch.setattr(CaptivePortal, "said", b'{"Successful": [{"Id": "0"}, {"Id": "1"}]}')
+    assert found.delete(["a", "b"]) == []
+    assert found.delay([("a", 5), ("b", 5)]) == []
 
 
 @pytest.mark.parametrize("to", ["a bus", "a queue"])

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from eventonce import Consumer
+from eventonce import Consumer, Job
 from eventonce.aws import direct
 from eventonce.errors import (
     ConfigError,
@@ -228,12 +228,15 @@ def test_a_rule_may_run_unguarded_while_the_store_is_away(
     assert (outcome.status, outcome.ack, ran) == ("unguarded", True, ["e-1"])
 
 
-def test_an_effect_whose_settlement_was_lost_is_not_acknowledged_and_not_settled_twice(
+def test_an_event_whose_settlement_was_lost_is_not_acknowledged_and_not_run_under_its_lease(
     store: DynamoDBStore, between: Between
 ) -> None:
     """The service is away between the effect and its settlement for longer than the store waits."""
 
-    def handler(_: Any) -> None:
+    ran = []
+
+    def handler(job: Job) -> None:
+        ran.append(job.attempt)
         between.always = hang_up
 
     consumer = Consumer(store, name="crm", handler=handler)
@@ -241,7 +244,7 @@ def test_an_effect_whose_settlement_was_lost_is_not_acknowledged_and_not_settled
     assert (outcome.status, outcome.ack) == ("failed", False)
     between.always = None
     (outcome,) = consumer.process([EVENT])
-    assert (outcome.status, outcome.ack) == ("busy", False)
+    assert (outcome.status, outcome.ack, ran) == ("busy", False, [1])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from eventonce.aws.dlq import DeadLetters
 from eventonce.aws.sqs import Entry, Queue
-from tests.helpers import Run, call
+from tests.helpers import Run, call, until
 from tests.integration.letters.queues import Make, consumer_of, effects, fill
 
 
@@ -44,7 +46,31 @@ def test_an_interrupted_reader_makes_its_messages_visible_again(make: Make) -> N
     assert len(queue.visible()) == 12
 
 
-def test_a_reader_hides_messages_for_half_a_minute_at_most(
+READ = """
+import sys
+from eventonce.aws.dlq import DeadLetters
+from eventonce.aws.sqs import Queue
+letters = DeadLetters(Queue.from_uri(sys.argv[1]), "crm", visibility=1)
+print(len(next(letters.read())), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_messages_of_a_killed_reader_become_visible_after_its_visibility_timeout(
+    make: Make,
+) -> None:
+    queue = make(VisibilityTimeout="3600")
+    fill(queue, 1)
+    with subprocess.Popen(
+        [sys.executable, "-c", READ, queue.uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"1\n"
+        reader.kill()
+    until(lambda: len(queue.visible()) == 1)
+
+
+def test_a_reader_receives_with_a_visibility_timeout_of_half_a_minute(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make(VisibilityTimeout="3600")

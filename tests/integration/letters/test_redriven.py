@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from eventonce import Consumer
 from eventonce.aws.sqs import Entry, Queue
 from tests.helpers import Run, call, statuses
-from tests.integration.letters.queues import TOML, Made, Make, consumer_of, effects, fill
+from tests.integration.letters.queues import CALL, TOML, Made, Make, consumer_of, effects, fill
 
 BRIDGE = {
     "RULE_ARN": "arn:aws:events:eu-central-1:1:rule/orders/to-lambda",
@@ -148,20 +149,26 @@ def test_an_event_that_lambda_gave_up_is_read_and_run(make: Make, run: Run) -> N
     assert [json.loads(one["Body"]) for one in queue.visible()] == [several]
 
 
-def test_a_consumer_of_the_user_runs_the_events_of_a_queue(make: Make, run: Run) -> None:
+def test_a_consumer_of_the_user_runs_the_events_of_a_queue_under_its_own_name(
+    make: Make, run: Run
+) -> None:
     queue = make()
     Queue.from_uri(queue.uri).send([Entry(call(1).decode(), BRIDGE)])
     Path("billing.py").write_text(
         "from eventonce import Consumer, Rule\n"
         "ran = []\n"
         "rule = Rule(name='call', match='call', key=['detail.call'])\n"
-        "consumer = Consumer('memory:', name='billing', rules=rule)\n"
+        "consumer = Consumer('sqlite:///billing.db', name='billing', rules=rule)\n"
         "consumer.on()(lambda job: ran.append(job.event.id))\n"
     )
     redriven = run("redrive", "--from", queue.uri, "--handler", "billing:consumer", "--json")
     assert json.loads(redriven.err) == {"done": 1}
     assert sys.modules.pop("billing").ran == ["id-1"]
     assert queue.visible() == []
+    for name, status in (("billing", "duplicate"), ("crm", "done")):
+        with Consumer("sqlite:///billing.db", name=name, rules=CALL) as consumer:
+            consumer.on()(lambda _: None)
+            assert statuses(consumer.process([call(1)])) == [status]
 
 
 @pytest.mark.usefixtures("existing_store")
