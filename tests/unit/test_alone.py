@@ -187,8 +187,9 @@ def test_a_copy_of_an_event_that_waits_to_be_alone_waits_for_its_run(here: Share
     assert statuses(consumer.process([call(1)])) == ["duplicate"]
 
 
+@pytest.mark.parametrize("times", [1, 2])
 def test_an_event_that_is_interrupted_while_it_waits_to_be_alone_keeps_its_lease(
-    here: SharedProcess, monkeypatch: pytest.MonkeyPatch
+    here: SharedProcess, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """After a release, the next run would not be granted as a run that must be alone."""
     store, clock = MemoryStore(), [1_000_000]
@@ -203,7 +204,7 @@ def test_an_event_that_is_interrupted_while_it_waits_to_be_alone_keeps_its_lease
     with monkeypatch.context() as patched:
         patched.setattr(here, "entering", interrupted)
         with pytest.raises(Crash):
-            consumer.process([call(1)])
+            consumer.process([call(1)] * times)
     assert store.claim([replace(claim, nonce=2)], clock[0])[0].kind == "busy"
     assert not consumer.runtime.gate._running
     clock[0] += 60_000

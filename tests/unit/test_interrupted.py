@@ -153,6 +153,18 @@ def test_an_interruption_settles_and_releases_its_runs_if_the_store_answers(
         assert statuses(again.process(calls)) == left
 
 
+def test_a_completed_run_with_a_copy_in_its_batch_is_kept_after_an_interruption() -> None:
+    store = MemoryStore()
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            raise Interrupt
+
+    with Consumer(store, rules=RULE, handler=handler) as consumer, pytest.raises(Interrupt):
+        consumer.process([call(1), call(1), call(2)])
+    assert afterwards(store) == ["duplicate", "done"]
+
+
 def test_the_child_of_a_fork_that_is_interrupted_releases_no_run_of_its_parent() -> None:
     store = MemoryStore()
 

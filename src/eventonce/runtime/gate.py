@@ -200,8 +200,10 @@ class Gate:
         for run in runs:
             # The engine may not know the token yet. In the child of a fork the token becomes 0.
             run.token = self._running.get(run.claim.key, {}).get(run.claim.nonce, 0)
-        # Of several versions of one subject, all but the latest are settled already.
-        latest = {run.claim.key: run for run in sorted(runs, key=attrgetter("token")) if run.token}
+        # Of several versions of one subject, all but the latest are settled already. A copy in the
+        # same batch asks with the same nonce, so it has the token of the run that it follows.
+        ordered = sorted(runs, key=attrgetter("token", "finished", "suspect"))
+        latest = {run.claim.key: run for run in ordered if run.token}
         settlements = [
             _salvaged(run) for run in latest.values() if run.kept is None and not run.suspect
         ]
