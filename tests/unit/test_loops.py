@@ -20,7 +20,7 @@ from eventonce.core.plan import Plan, Run
 from eventonce.runtime.on_asyncio import awaited
 from eventonce.runtime.slots import Slots
 from eventonce.stores.memory import MemoryStore
-from eventonce.types import Settlement
+from eventonce.types import Outcome, Settlement
 from tests.helpers import PATIENCE, WatchedStore, call, reject, ruled, statuses, until
 
 
@@ -104,6 +104,46 @@ def test_plain_and_async_handlers_of_one_batch_run_once_each() -> None:
         # A plain handler may block a loop if its caller wants that; the call is not refused.
         assert statuses(asyncio.run(on_a_loop())) == ["done"]
     assert sorted(ran) == ["id-1", "id-2", "id-3"]
+
+
+async def exits_in_a_task() -> None:
+    async def task() -> None:
+        sys.exit(1)
+
+    await asyncio.gather(task())
+
+
+async def stops_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("ends_the_loop", "status"), [(exits_in_a_task, "failed"), (stops_the_loop, "done")]
+)
+def test_an_async_handler_cannot_end_the_event_loop_of_other_handlers(
+    ends_the_loop: Callable[[], Any], status: str
+) -> None:
+    ended, outcomes = asyncio.Event(), list[Outcome]()
+
+    async def handler(job: Job) -> None:
+        if job.event.id == "id-2":
+            await ended.wait()
+            return
+        try:
+            await ends_the_loop()
+        finally:
+            ended.set()
+
+    with Consumer("memory:", rules=ruled(), handler=handler) as consumer:
+
+        def process() -> None:
+            outcomes.extend(consumer.process([call(2), call(1)]))
+
+        caller = threading.Thread(target=process, daemon=True)
+        caller.start()
+        caller.join(PATIENCE)
+        assert statuses(outcomes) == ["done", status]
 
 
 @pytest.mark.parametrize("within", [0.0, PATIENCE])

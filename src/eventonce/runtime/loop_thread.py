@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from eventonce.errors import ConfigError
+from eventonce.log import log
 
 T = TypeVar("T")
 
@@ -78,6 +79,8 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        """Set when the loop shall not run any longer."""
 
     def run(
         self, coroutine: Coroutine[Any, Any, T], meanwhile: Callable[[], object] | None = None
@@ -107,13 +110,16 @@ class LoopThread:
     def _living(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="eventonce-loop", daemon=True)
+            ended = threading.Event()
+            thread = threading.Thread(
+                target=_run, args=(loop, ended), name="eventonce-loop", daemon=True
+            )
             try:
                 thread.start()
             except RuntimeError:
                 loop.close()
                 raise
-            self._loop, self._thread = loop, thread
+            self._loop, self._thread, self._ended = loop, thread, ended
         return self._loop
 
     def cancel(self, within: float) -> None:
@@ -130,10 +136,22 @@ class LoopThread:
             if self._loop is not None and self._thread is not None and self._thread.is_alive():
                 # A caller that waits for a stopped loop would wait for ever.
                 asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+                self._ended.set()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
                 self._loop.close()
             self._loop = self._thread = None
+
+
+def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
+    """Run the loop until `ended` is set: a handler must not end the handlers of other events."""
+    while not ended.is_set():
+        try:
+            # Returns also if a handler stops its loop.
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):
+            # Only these leave a loop; a handler that awaits the task gets the exception, too.
+            log().exception("a task of an async handler ended its event loop, which runs again")
 
 
 async def _cancel_others() -> None:
