@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from eventonce import Consumer, Job, Rule
+from eventonce.runtime.stages import NOT_BEGUN
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Outcome
 from tests.helpers import PATIENCE, call, statuses
@@ -184,6 +185,46 @@ def test_any_exception_of_an_async_handler_fails_only_its_own_event(
     assert statuses(processed(handler, 2)) == ["failed", "done"]
     with Consumer("memory:", rules=RULE, handler=handler) as consumer:
         assert statuses(consumer.process([call(0), call(1)])) == ["failed", "done"]
+
+
+def on_a_loop(consumer: Consumer, events: list[bytes]) -> list[Outcome]:
+    return asyncio.run(consumer.process_async(events))
+
+
+@pytest.mark.parametrize("process", [Consumer.process, on_a_loop])
+def test_an_async_handler_that_cancels_its_own_task_ends_no_other_run(process: Any) -> None:
+    async def handler(job: Job) -> None:
+        if job.event.id == "id-0":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(10 * PATIENCE)
+        # More turns of the loop than the end of the first task takes.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ended.append(job.event.id)
+
+    ended: list[str] = []
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        assert statuses(process(consumer, [call(0), call(1)])) == ["failed", "done"]
+    assert ended == ["id-1"]
+
+
+def test_an_event_whose_task_was_cancelled_before_its_handler_began_is_not_done() -> None:
+    async def handler(job: Job) -> None:
+        ran.append(job.event.id)
+        if ran == ["id-0"]:
+            newest = max(asyncio.all_tasks(), key=lambda task: int(task.get_name().split("-")[1]))
+            newest.cancel()
+            await asyncio.sleep(0)
+
+    ran: list[str] = []
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        outcomes = consumer.process([call(0), call(1)])
+        assert statuses(outcomes) == ["done", "failed"]
+        assert outcomes[1].reason == NOT_BEGUN
+        assert statuses(consumer.process([call(0), call(1)])) == ["duplicate", "done"]
+    assert ran == ["id-0", "id-1"]
 
 
 @pytest.mark.parametrize("end", ENDS)

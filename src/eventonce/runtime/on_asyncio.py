@@ -241,10 +241,7 @@ class _Starter:
     def _end(self, run: Run) -> None:
         returned = self._started.pop(run, None)
         if returned is not None:
-            # A run in a transaction whose end is not known may not have taken effect.
-            if not run.finished or (run.in_transaction and run.kept is None and not run.error):
-                why = NOT_BEGUN if run.job is None else CANCELLED
-                finish(run, error=InterruptedError(why))
+            _fail_unless_finished(run)
             returned(run)
 
     def _begin(self, wanted: tuple[Run, Context]) -> None:
@@ -259,6 +256,13 @@ class _Starter:
         task.add_done_callback(end)
         if self._cancelled:
             task.cancel()
+
+
+def _fail_unless_finished(run: Run) -> None:
+    """Note an error if the handler's task was cancelled before the handler had finished."""
+    # A run in a transaction whose end is not known may not have taken effect.
+    if not run.finished or (run.in_transaction and run.kept is None and not run.error):
+        finish(run, error=InterruptedError(NOT_BEGUN if run.job is None else CANCELLED))
 
 
 def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
@@ -285,7 +289,10 @@ async def _side_by_side(runs: Sequence[Run], leased: LeasedRuns, scope_of: Scope
         await awaited(run, scope_of)
         leased.finished.append(run)
 
-    await asyncio.gather(*(one(run) for run in runs))
+    # A handler that cancels its own task ends no other run: all are awaited.
+    await asyncio.gather(*(one(run) for run in runs), return_exceptions=True)
+    for run in runs:
+        _fail_unless_finished(run)
 
 
 async def awaited(run: Run, scope_of: ScopeOf) -> None:
