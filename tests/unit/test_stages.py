@@ -21,7 +21,7 @@ from eventonce import Consumer, Job, Rule
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Run
 from eventonce.errors import StoreUnavailable
-from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _wake
+from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _Starter, _wake
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS, InsideHandler
 from eventonce.runtime.slots import Slots
@@ -399,6 +399,33 @@ class Turns:
     def turns(self) -> None:
         while self.calls:
             self.turn()
+
+
+def test_an_event_fails_if_the_task_factory_of_its_loop_raises() -> None:
+    async def handler(_: Job) -> None:
+        raise AssertionError("it was started")
+
+    def refuses(coroutine: Any, **_: object) -> None:
+        raise TypeError("unexpected keyword argument 'context'")
+
+    loop = Turns()
+    loop.loop.create_task = refuses
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
+        ended = Ended(consumer)
+        batch = ended.batch(0, 1)
+        batch.starter = _Starter(LoopCalls(loop.loop), lambda *_: None)
+        stages.submit([batch])
+        while ended.none_left():
+            until(lambda: loop.calls or not ended.none_left())
+            loop.turns()
+        outcomes = ended.next().result()
+        assert statuses(outcomes) == ["failed"] * 2
+        assert "unexpected keyword argument 'context'" in outcomes[0].reason
+        assert consumer.runtime.gate.held() == []
+        verdicts = consumer.runtime.gate.claim(
+            [run.claim for run in ended.batch(0, 1).running.runs]
+        )
+        assert [(one.kind, one.spared) for one in verdicts] == [("run", 1)] * 2
 
 
 def test_an_interrupt_while_batches_are_sent_prevents_no_batch_from_ending() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eventonce import forks
 from eventonce.core.outcomes import finish
@@ -31,6 +31,8 @@ from eventonce.types import Job, Outcome
 if TYPE_CHECKING:
     from eventonce.runtime.runtime import Runtime
 
+
+NO_HANDLER_TASK: Final = "the handler did not begin, because its event loop made no task for it"
 
 ScopeOf = Callable[[Run, Job], "AsyncScope | None"]
 """Makes the transaction scope of a handler; None if the store has none for async handlers."""
@@ -251,7 +253,14 @@ class _Starter:
             self._handlers.discard(task)
             self._end(run)
 
-        task = self._calls.loop.create_task(awaited(run, self._scope_of), context=context)
+        handler = awaited(run, self._scope_of)
+        try:
+            task = self._calls.loop.create_task(handler, context=context)
+        except Exception as error:  # noqa: BLE001  a loop may have a task factory of the user
+            handler.close()
+            finish(run, error=InterruptedError(f"{NO_HANDLER_TASK}: {error!r}"))
+            self._end(run)
+            return
         self._handlers.add(task)
         task.add_done_callback(end)
         if self._cancelled:
