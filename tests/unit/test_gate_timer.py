@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any
@@ -304,6 +305,32 @@ def test_a_batch_that_begins_while_the_timer_finds_none_is_renewed(
     renews.join(PATIENCE)
     gate.let_go(leased, [])
     consumer.close()
+
+
+def test_the_timer_renews_finished_runs_until_they_are_settled_or_may_be_committed() -> None:
+    told: list[tuple[str, bytes]] = []
+
+    def keep(_: str, asked: Sequence[Settlement]) -> list[str]:
+        told.extend((one.action, one.claim.key) for one in asked)
+        return ["fenced"] * len(asked)
+
+    with Consumer(WatchedStore(keep), rules=ruled(), handler=lambda _: None) as consumer:
+        plans: list[Any] = consumer.runtime.plan([call(number) for number in range(6)])
+        runs = [Run(plan, plan.claim, token=1, finished=True) for plan in plans]
+        raised, returned, rolled_back, committing, settled, taken = runs
+        raised.error = rolled_back.error = ValueError()
+        rolled_back.in_transaction = committing.in_transaction = True
+        settled.kept = "kept"
+        leased = gates.LeasedRuns(runs)
+        leased.finished.append(taken)
+        leased.due = 0.0
+        gate: Any = consumer.runtime.gate
+        gate._leased.add(leased)
+        gate._timer = threading.current_thread()
+        gate._tend(gate._timer)
+    renewed = [("extend", run.claim.key) for run in (raised, returned, rolled_back)]
+    assert told == [*renewed, ("complete", taken.claim.key)]
+    assert not any(run.lost for run in runs)
 
 
 def test_the_timer_goes_on_after_an_unexpected_exception_of_the_store() -> None:

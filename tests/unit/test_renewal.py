@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from eventonce import Consumer, Job, envelope
+from eventonce import Consumer, Job, Reject, envelope
 from eventonce.core.plan import Plan, Run
 from eventonce.runtime.observers import to_log
 from eventonce.stores.memory import MemoryStore
+from eventonce.types import Letter
 from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses
 
 LEASES = (0.3, 3.0, 15.0)
@@ -101,6 +102,39 @@ def test_a_block_longer_than_its_lease_keeps_it() -> None:
         return [job.outcome.status]
 
     assert kept(story) == ["done"]
+
+
+def test_an_event_that_failed_keeps_its_lease_while_its_batch_runs() -> None:
+    def story(held: Held) -> list[str]:
+        def handler(job: Job) -> None:
+            if job.event.id == "id-1":
+                raise ValueError
+            held.wait_past(1)
+
+        consumer = Consumer(held.store, rules=held.rule, handler=handler)
+        return statuses(consumer.process([call(1), call(2)]))
+
+    assert kept(story) == ["failed", "done"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_events_of_a_batch_keep_their_leases_while_a_dead_letter_is_written(
+    number: int,
+) -> None:
+    def story(held: Held) -> list[str]:
+        class Slow(MemoryStore):
+            def put_letters(self, letters: Sequence[Letter]) -> None:
+                held.wait_past(number)
+                super().put_letters(letters)
+
+        def handler(job: Job) -> None:
+            if job.event.id == "id-1":
+                raise Reject("no")
+
+        consumer = Consumer(held.store, rules=held.rule, handler=handler, letters=Slow())
+        return statuses(consumer.process([call(1), call(2)]))
+
+    assert kept(story) == ["dead", "done"]
 
 
 def test_a_long_lease_is_renewed_before_a_claim_with_a_shorter_lease_can_end_it(

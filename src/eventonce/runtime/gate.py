@@ -297,15 +297,19 @@ class Gate:
                 self._sleep(own, now)
                 return
             due = [run for leased in ready for run in leased.runs if _due(run) <= now]
-            live = [run for run in due if not run.finished]
-            overdue = [run for run in live if is_overdue(run, now)]
-            live = [run for run in live if run not in overdue]
+            overdue = [run for run in due if not run.finished and is_overdue(run, now)]
             for run in due:
                 run.renewed = now
             finished: list[tuple[LeasedRuns, Run]] = []
             for leased in ready:
                 finished += [(leased, run) for run in self._take(leased)]
                 leased.due = self._due_again(leased, now)
+            settling = {run for _, run in finished}
+            live = [
+                run
+                for run in due
+                if run not in overdue and run not in settling and _needs_its_lease(run)
+            ]
         for run in overdue:
             log().warning(
                 "%s: the handler has run for longer than the timeout of its rule, %s; its lease is "
@@ -391,10 +395,20 @@ def is_overdue(run: Run, now: float) -> bool:
 
 def _due(run: Run) -> float:
     """Return when the lease of this run must be renewed; `inf` for never."""
-    if run.plan.covered or not run.token or run.lost or is_overdue(run, run.renewed):
+    if run.plan.covered or not run.token or run.lost:
+        return inf
+    if not run.finished and is_overdue(run, run.renewed):
         return inf
     # A claim of another run cuts a longer lease down to `LONGEST_LEASE`.
     return run.renewed + min(run.claim.lease, LONGEST_LEASE) / 1000 / RENEWALS
+
+
+def _needs_its_lease(run: Run) -> bool:
+    """Whether this run still needs its lease: a finished run may wait for its batch or its dead
+    letter. Not while its transaction may be committing: the record is locked, or completed."""
+    if not run.finished:
+        return True
+    return run.kept is None and (run.error is not None or not run.in_transaction)
 
 
 def _renewal(run: Run, now: float) -> Claim:
