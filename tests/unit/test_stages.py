@@ -112,6 +112,34 @@ def test_cancelled_stages_release_events_that_have_not_begun_while_a_handler_run
     assert ran == [f"id-{number}" for number in range(4)]
 
 
+def test_cancelled_stages_start_no_async_handler() -> None:
+    claiming, go = threading.Event(), threading.Event()
+
+    def look(verb: str, _: object) -> None:
+        if verb == "claim":
+            claiming.set()
+            assert go.wait(PATIENCE)
+
+    async def handler(_: Job) -> None:
+        raise AssertionError("it was started")
+
+    store = WatchedStore(look)
+    with Consumer(store, rules=RULE, handler=handler) as consumer, staged(consumer) as stages:
+        ended = Ended(consumer)
+        consumer.on("plain")(lambda _: None)
+        batch = ended.batch_of(call(0), call(1), call(2, type="plain"))
+        batch.starter = consumer.runtime.awaiting.starter()
+        stages.submit([batch])
+        assert claiming.wait(PATIENCE)
+        stages.cancel()
+        go.set()
+        outcomes = ended.next().result()
+        assert [one.reason for one in outcomes] == [NOT_BEGUN] * 3
+        assert ended.none_left()
+        verdicts = consumer.runtime.gate.claim([run.claim for run in batch.running.runs])
+        assert [(one.kind, one.spared) for one in verdicts] == [("run", 1)] * 3
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_a_batch_that_waits_for_two_runs_continues_once(*, together: bool) -> None:
     begun, go = threading.Semaphore(0), [threading.Event(), threading.Event()]

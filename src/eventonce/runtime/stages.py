@@ -391,7 +391,11 @@ class Stages:
         batch.plain = [*reversed(plain)]
         if starter is not None:
             for run in runs:
-                if run.plan.asynchronous:
+                if not run.plan.asynchronous:
+                    continue
+                if batch.cancelled or self._cancelled:
+                    self._free(batch, run)
+                else:
                     starter.start(run, batch.context.copy(), partial(self._returned, batch))
         places = [batch] * len(plain)
         if begun is not None and not running.nested:
@@ -412,14 +416,19 @@ class Stages:
         """Run the next plain handler of this batch, in a slot."""
         run = batch.plain.pop()
         if batch.cancelled or self._cancelled:
-            batch.cancelled = True
-            finish(run, error=InterruptedError(NOT_BEGUN))
-        else:
-            # A new copy of the context for each handler: the next must not see its variables.
-            try:
-                batch.context.copy().run(invoke, run, self._transactions)
-            except BaseException as error:  # noqa: BLE001  the transaction's end; the thread must go on
-                finish(run, error=as_failure(error))
+            self._free(batch, run)
+            return
+        # A new copy of the context for each handler: the next must not see its variables.
+        try:
+            batch.context.copy().run(invoke, run, self._transactions)
+        except BaseException as error:  # noqa: BLE001  the transaction's end; the thread must go on
+            finish(run, error=as_failure(error))
+        self._returned(batch, run)
+
+    def _free(self, batch: StagedBatch, run: Run) -> None:
+        """End a run of a cancelled batch whose handler has not begun."""
+        batch.cancelled = True
+        finish(run, error=InterruptedError(NOT_BEGUN))
         self._returned(batch, run)
 
     def _returned(self, batch: StagedBatch, run: Run) -> None:
