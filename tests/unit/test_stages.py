@@ -16,16 +16,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from eventonce import Consumer, Job, Rule
 from eventonce.core.outcomes import finish
 from eventonce.core.plan import Run
+from eventonce.core.reasons import NOT_ALONE
 from eventonce.errors import StoreUnavailable
 from eventonce.runtime.on_asyncio import LoopCalls, LoopSubmitter, _Starter, _wake
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS, InsideHandler
 from eventonce.runtime.slots import Slots
 from eventonce.runtime.stages import NOT_BEGUN, StagedBatch, Stages, _Stage
+from eventonce.stores.memory import MemoryStore
+from eventonce.testing.harness import ManualClock
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -138,6 +142,34 @@ def test_cancelled_stages_start_no_async_handler() -> None:
         assert ended.none_left()
         verdicts = consumer.runtime.gate.claim([run.claim for run in batch.running.runs])
         assert [(one.kind, one.spared) for one in verdicts] == [("run", 1)] * 3
+
+
+def test_an_event_that_waits_to_be_alone_when_stages_are_cancelled_runs_alone_later() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    with (
+        Consumer(store, rules=RULE, handler=lambda _: None) as consumer,
+        staged(consumer) as stages,
+    ):
+        ended = Ended(consumer)
+        batch = ended.batch(0)
+        (claim,) = [run.claim for run in batch.running.runs]
+        # Its process ended.
+        store.claim([replace(claim, nonce=1)])
+        clock.advance(claim.lease / 1000)
+        assert THIS_PROCESS.enter("another")
+        try:
+            stages.submit([batch])
+            until(lambda: THIS_PROCESS._alone)
+            stages.cancel()
+        finally:
+            THIS_PROCESS.leave("another")
+        (outcome,) = ended.next().result()
+        assert (outcome.status, outcome.reason) == ("busy", NOT_ALONE)
+        assert batch.cancelled
+        assert store.claim([replace(claim, nonce=2)])[0].kind == "busy"
+        clock.advance(claim.lease / 1000)
+        assert store.claim([replace(claim, nonce=3)])[0].alone
 
 
 @pytest.mark.parametrize("together", [True, False])

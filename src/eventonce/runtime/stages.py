@@ -270,7 +270,9 @@ class Stages:
 
     def _entered(self, batch: StagedBatch) -> tuple[bool, bool | None]:
         """Whether the batch may begin now, and the answer to its `Enter`; else ask again later."""
-        if batch.cancelled:
+        if batch.cancelled or self._cancelled:
+            # Freed after its claim, an event that ended a process would run beside others next.
+            batch.cancelled = True
             return True, None
         try:
             next(batch.entry)
