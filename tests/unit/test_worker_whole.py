@@ -21,7 +21,7 @@ from eventonce.errors import (
 )
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.probe import PROBE
-from eventonce.types import Claim, Job, Verdict
+from eventonce.types import Claim, Job, Outcome, Verdict
 from eventonce.worker import ExitReport, Worker, WorkerSettings, availability
 from tests.helpers import PATIENCE, WatchedStore, away, call, full, is_probe, reject, ruled, until
 
@@ -318,6 +318,25 @@ def test_an_unexpected_error_of_one_event_does_not_stop_the_other_events(
         until(lambda: source.acknowledged and source.postponed)
     assert reports == [ExitReport()]
     assert "could not be processed" in caplog.text
+
+
+def test_an_event_whose_observer_exits_comes_again_and_is_a_copy() -> None:
+    seen: list[str] = []
+
+    def observer(outcome: Outcome, _: float) -> None:
+        seen.append(outcome.status)
+        if len(seen) == 1:
+            raise SystemExit
+
+    source = InMemorySource()
+    source.waiting = [delivery(1)]
+    consumer = Consumer(MemoryStore(), handler=lambda _: None, observers=[observer])
+    with working(consumer, source) as reports:
+        until(lambda: source.postponed)
+        source.waiting = [delivery(1)]
+        until(lambda: source.acknowledged)
+    assert reports == [ExitReport()]
+    assert seen == ["done", "duplicate"]
 
 
 def test_an_unavailable_source_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ class Worker:
             self._threads.end(Died("the store", error))
         except StoreError as error:
             self._store.failed(error)
-        except Exception:
+        except BaseException:  # an observer may call `sys.exit`
             # An unexpected error of one event must not stop the others. The event comes again,
             # after longer and longer pauses, until its queue gives it up.
             log.exception("an event could not be processed; it comes again")
