@@ -23,6 +23,7 @@ from eventonce.stores.memory import MemoryStore
 from eventonce.stores.probe import PROBE
 from eventonce.types import Claim, Job, Outcome, Verdict
 from eventonce.worker import ExitReport, Worker, WorkerSettings, availability
+from eventonce.worker.worker import HANDOVER_DELAY
 from tests.helpers import PATIENCE, WatchedStore, away, call, full, is_probe, reject, ruled, until
 
 
@@ -300,6 +301,21 @@ def test_a_refusal_ends_the_worker_unless_the_queue_has_answered_before(
         until(lambda: reports or source.faults > WorkerSettings().receivers)
     # Had a receiver ended the worker, the report would have its error.
     assert reports == [ExitReport()]
+
+
+def test_a_worker_without_handlers_ends_with_the_first_events_it_receives() -> None:
+    source = InMemorySource()
+    source.waiting = [delivery(number) for number in range(30)]
+    settings = WorkerSettings(concurrency=3, receivers=1, drain=0.01)
+    worker = Worker(Consumer(MemoryStore()), source, settings)
+    reports: list[ExitReport] = []
+    threading.Thread(target=lambda: reports.append(worker.run()), daemon=True).start()
+    until(lambda: reports)
+    assert isinstance(reports[0].error, ConfigError)
+    assert "no handler" in str(reports[0].error)
+    assert reports[0].unfinished == 3
+    assert len(source.waiting) == 27
+    assert {seconds for _, seconds in source.postponed} == {HANDOVER_DELAY}
 
 
 def test_an_unexpected_error_of_one_event_does_not_stop_the_other_events(

@@ -60,22 +60,28 @@ class Fetcher:
         reserved = self._inflight.reserve(BATCH_EVENTS, CHECK_INTERVAL)
         if not reserved:
             return
-        kept, pause = False, 0.0
+        begun: list[Delivery] | None = None
+        pause = 0.0
         try:
-            kept = self._bring(reserved)
+            begun = self._bring(reserved)
         except EventonceError as error:
             if not isinstance(error, SourceUnavailable) and not self._queue.known:
                 raise
             # Permissions, credentials and keys that worked before may work again.
             pause = self._queue.failed(error)
         finally:
-            if not kept:
+            if begun is None:
                 self._inflight.forgo(reserved)
+        if begun:
+            # Outside the block: an error here, such as a consumer without handlers, is not about
+            # the queue. It would come with every event, so it ends the worker.
+            self._begin(begun)
         if pause:
             self._threads.sleep(pause)
 
-    def _bring(self, reserved: int) -> bool:
-        """Receive events and put them into the buffer; postpone them if the buffer is closed."""
+    def _bring(self, reserved: int) -> list[Delivery] | None:
+        """Receive events and put them into the buffer; return those that may begin now. None if the
+        buffer is closed, and the events are postponed."""
         received = self._source.receive(reserved)
         self._queue.answered()
         if received:
@@ -84,9 +90,8 @@ class Fetcher:
             self._plenty.clear()
         begun = self._inflight.put(reserved, received)
         if begun is not None:
-            self._begin(begun)
-            return True
+            return begun
         # If this fails, the events still come again, only later.
         with suppress(EventonceError):
             self._source.postpone([(one, 0.0) for one in received])
-        return False
+        return None
