@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from math import inf
 
 import pytest
 
 from eventonce.core.ports import Delivery
-from eventonce.errors import ConfigError, SourceUnavailable, StoreError
+from eventonce.errors import ConfigError, EventonceError, SourceUnavailable, StoreError
 from eventonce.sockets import address
 from eventonce.types import Outcome, Status
-from eventonce.worker.ack_buffer import delay_of
+from eventonce.worker.ack_buffer import AckBuffer, delay_of
 from eventonce.worker.availability import Availability
 from eventonce.worker.inflight import Inflight
+from tests.unit.test_worker_whole import InMemorySource
 
 
 def _inflight(*, asynchronous: bool = False) -> Inflight:
@@ -104,6 +106,23 @@ def test_the_visibility_of_a_processed_event_is_not_renewed() -> None:
     inflight.acknowledged(received[0])
     assert inflight.received_before(inf) == received[1:]
     assert inflight.received_before(-inf) == []
+
+
+def test_an_event_is_postponed_although_the_acknowledgement_before_it_is_refused() -> None:
+    class Refusing(InMemorySource):
+        def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+            raise EventonceError("refused")
+
+    source, inflight = Refusing(), _inflight()
+    settled, failed = _received("", "")
+    inflight.put(inflight.reserve(2, 0), [settled, failed])
+    acks = AckBuffer(source, inflight, Availability("the queue", lately=60))
+    inflight.acknowledged(settled)
+    acks.acknowledge(settled)
+    acks.postpone(inflight.postponed(failed), 5)
+    assert acks.send() == 0.0
+    assert [one for one, _ in source.postponed] == [failed]
+    assert inflight.empty
 
 
 @pytest.mark.parametrize(

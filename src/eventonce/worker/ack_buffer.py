@@ -8,7 +8,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from eventonce.core.outcomes import backoff
@@ -79,23 +80,31 @@ class AckBuffer:
                 return 0.0
             try:
                 if settled:
-                    self._source.acknowledge(settled)
-                    self._inflight.gone(settled)
+                    with self._leaving(settled):
+                        self._source.acknowledge(settled)
                     settled = []
                 if later:
                     now = time.monotonic()
-                    self._source.postpone([(one, max(0.0, at - now)) for one, at in later])
-                    self._inflight.gone([one for one, _ in later])
+                    with self._leaving([one for one, _ in later]):
+                        self._source.postpone([(one, max(0.0, at - now)) for one, at in later])
             except (ConfigError, SourceUnavailable) as error:
                 with self._some:
                     self._settled += settled
                     self._later += later
                 return self._queue.failed(error)
-            except EventonceError as error:
-                # A permanent refusal: a retry would not help, and the events come again anyway.
-                log.warning("%s", error)
-                self._inflight.gone([*settled, *(one for one, _ in later)])
             self._queue.answered()
+
+    @contextmanager
+    def _leaving(self, deliveries: Sequence[Delivery]) -> Iterator[None]:
+        """Remove these events from the in-flight buffer after the request about them."""
+        try:
+            yield
+        except (ConfigError, SourceUnavailable):
+            raise
+        except EventonceError as error:
+            # A permanent refusal: a retry would not help, and the events come again anyway.
+            log.warning("%s", error)
+        self._inflight.gone(deliveries)
 
     def _notify(self, many: int, more: int) -> None:
         """Wake a sender for the first event, and for the event that makes a request full."""
