@@ -108,6 +108,42 @@ def test_a_running_event_is_held_at_its_source_until_the_settlement() -> None:
         until(lambda: source.acknowledged)
 
 
+def test_a_failed_event_keeps_its_pause_although_a_renewal_of_visibility_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The renewal of the first event is a slow request, and meanwhile both events fail."""
+    monkeypatch.setattr("eventonce.worker.worker.BATCH_EVENTS", 1)
+    renewing, retried = threading.Event(), threading.Event()
+
+    class Slow(InMemorySource):
+        def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
+            if deliveries[0][1] != self.hold:
+                super().postpone(deliveries)
+                retried.set()
+                return
+            renewing.set()
+            until(lambda: not worker._inflight.received_before(inf))
+            # In vain, because the pauses wait for this request: there is no condition to wait for.
+            retried.wait(0.3)
+            super().postpone(deliveries)
+
+    def handler(_: Job) -> None:
+        assert renewing.wait(PATIENCE)
+        raise ValueError
+
+    source = Slow(hold=0.4)
+    source.waiting = [delivery(1), delivery(2)]
+    consumer = Consumer(MemoryStore(), handler=handler)
+    worker = Worker(consumer, source, WorkerSettings(concurrency=2, receivers=1, drain=PATIENCE))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: worker.in_flight() == 0 and len(source.postponed) >= 3)
+    worker.stop()
+    thread.join(PATIENCE)
+    consumer.close()
+    assert [seconds == source.hold for _, seconds in source.postponed] == [True, False, False]
+
+
 def test_an_ending_worker_returns_the_events_that_have_not_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,6 +40,8 @@ class AckBuffer:
         self._inflight = inflight
         self._queue = queue
         self._some = threading.Condition()
+        self.postponing = threading.Lock()
+        """Held during a request that postpones: of two about one event, the last one counts."""
         self._settled: list[Delivery] = []
         self._later: list[tuple[Delivery, float]] = []
         """Each event with the moment from which it may come again, by the monotonic clock."""
@@ -84,8 +86,8 @@ class AckBuffer:
                         self._source.acknowledge(settled)
                     settled = []
                 if later:
-                    now = time.monotonic()
-                    with self._leaving([one for one, _ in later]):
+                    with self._leaving([one for one, _ in later]), self.postponing:
+                        now = time.monotonic()
                         self._source.postpone([(one, max(0.0, at - now)) for one, at in later])
             except (ConfigError, SourceUnavailable) as error:
                 with self._some:

@@ -128,6 +128,12 @@ class Inflight:
                 if one.held < before and number not in self._processed
             ]
 
+    def in_work(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Return those of these events that are still in work."""
+        with self._lock:
+            at_work = self._held.keys() - self._processed
+            return [one for one in deliveries if id(one) in at_work]
+
     def close(self) -> list[Delivery]:
         """Take no more events; return those that still wait for an earlier one of their group."""
         with self._lock:

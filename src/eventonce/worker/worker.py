@@ -251,9 +251,13 @@ class Worker:
             now = time.monotonic()
             held = self._inflight.received_before(now - share)
             for start in range(0, len(held), BATCH_EVENTS):
-                some = held[start : start + BATCH_EVENTS]
                 try:
-                    self._source.postpone([(one, self._source.hold) for one in some])
+                    with self._acks.postponing:
+                        # Looked up again: an event that has failed meanwhile has its own pause.
+                        some = self._inflight.in_work(held[start : start + BATCH_EVENTS])
+                        if self._threads.stopping or not some:
+                            continue
+                        self._source.postpone([(one, self._source.hold) for one in some])
                 except EventonceError as error:
                     self._queue.failed(error)
                     break
@@ -279,7 +283,7 @@ class Worker:
 
     def _abandon(self, unfinished: list[Delivery]) -> None:
         log.warning("%d events are not finished: they are freed and come again", len(unfinished))
-        with suppress(EventonceError):
+        with suppress(EventonceError), self._acks.postponing:
             self._source.postpone([(one, HANDOVER_DELAY) for one in unfinished])
         with suppress(EventonceError):
             self._consumer.runtime.abandon()
