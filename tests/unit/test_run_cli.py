@@ -12,7 +12,7 @@ import pytest
 from eventonce.stores import ADAPTERS, Adapter
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Worker
-from tests.helpers import Run, WatchedStore, full
+from tests.helpers import PATIENCE, Run, WatchedStore, full
 
 EVENT = '{"id": "%s", "source": "s", "detail-type": "%s", "detail": {}}\n'
 HANDLERS = """
@@ -21,6 +21,22 @@ def take(job):
 
 def trip(job):
     job.event.detail["call"]
+"""
+HANGING = """
+import os, signal, threading
+from contextlib import contextmanager
+from eventonce.cli import run
+
+@contextmanager
+def not_answering(*_):
+    yield
+    threading.Event().wait()
+
+run.keeping_history = not_answering
+
+def hang(job):
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
 """
 
 Ran = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,11 +49,11 @@ def ran(tmp_path: Path) -> Ran:
     (tmp_path / "captured").mkdir()
 
     def ran(
-        *arguments: str, sink: str = "take", said: str = ""
+        *arguments: str, module: str = "handlers", sink: str = "take", said: str = ""
     ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "eventonce.toml").write_text(
             f'store = "memory:"\n{said}[override]\nattempts = 1\n'
-            f'[[sink]]\nmatch = "call.ended"\nto = "handlers:{sink}"\n'
+            f'[[sink]]\nmatch = "call.ended"\nto = "{module}:{sink}"\n'
         )
         return subprocess.run(
             [sys.executable, "-m", "eventonce", "run", *(arguments or ("--from", "captured"))],
@@ -45,6 +61,7 @@ def ran(tmp_path: Path) -> Ran:
             capture_output=True,
             text=True,
             check=False,
+            timeout=PATIENCE,
         )
 
     return ran
@@ -116,3 +133,13 @@ def test_a_run_over_a_capture_does_not_begin_with_a_store_that_takes_no_write(
     config.write_text('store = "full://"\n[[sink]]\nmatch = "*"\nto = "builtins:print"\n')
     told = run("run", "-c", config, "--from", tmp_path / "captured")
     assert (told.code, told.err) == (3, "eventonce: full\n")
+
+
+def test_a_handler_ends_with_its_process_although_the_history_does_not_answer(
+    ran: Ran, tmp_path: Path
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    write(tmp_path, "call.ended")
+    ended = ran("--from", "captured", "--drain", "10ms", sink="hang", module="hanging")
+    assert ended.returncode == 1
+    assert "1 events are not finished" in ended.stderr

@@ -213,6 +213,33 @@ def test_an_ending_worker_returns_an_event_in_its_claim_although_a_handler_still
     assert [one for one, _ in source.postponed] == [second]
 
 
+def test_the_handover_of_an_unfinished_event_begins_after_it_was_freed() -> None:
+    steps: list[str] = []
+
+    class Noting(InMemorySource):
+        def postpone(self, deliveries: Sequence[tuple[Delivery, float]]) -> None:
+            steps.extend(f"postponed by {seconds}" for _, seconds in deliveries)
+
+    def look(verb: str, asked: Sequence[Any]) -> None:
+        if verb == "settle":
+            steps.extend(one.action for one in asked)
+
+    go = threading.Event()
+    source = Noting()
+    source.waiting = [delivery(1)]
+    consumer = Consumer(WatchedStore(look), handler=lambda _: go.wait(PATIENCE) and None)
+    worker = Worker(consumer, source, WorkerSettings(concurrency=1, drain=0.01))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: worker.state()["running"] == 1)
+    steps.clear()
+    worker.stop()
+    thread.join(PATIENCE)
+    assert steps == ["return", f"postponed by {HANDOVER_DELAY}"]
+    go.set()
+    consumer.close()
+
+
 def test_an_ending_worker_returns_the_events_that_still_arrive() -> None:
     class Late(InMemorySource):
         """A source that answers a request after the worker has stopped taking events."""

@@ -49,6 +49,7 @@ from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.study.capture.tap import TappedSource
 from eventonce.worker import ExitReport, Worker, WorkerSettings
 from eventonce.worker.health import listening
+from eventonce.worker.worker import HANDOVER_DELAY
 
 ALL_IGNORED: Final = (
     "all events were ignored: check `match` of the sinks; --verbose logs the reason for each event"
@@ -148,6 +149,8 @@ def run(
             stack.enter_context(rules_reloaded(settings, consumer, handler))
             stack.enter_context(ended_by_signals(worker.stop))
             report = worker.run()
+            if report.unfinished:
+                _end_before_handover()
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
             notice(ALL_IGNORED)
@@ -231,6 +234,14 @@ def _readable(error: BaseException) -> BaseException:
     if isinstance(error, EventonceError | OSError):
         return error
     return EventonceError(f"the worker ended with a defect: {type(error).__name__}: {error}")
+
+
+def _end_before_handover() -> None:
+    """End the process soon, in any case: its events are freed, and a handler that still runs must
+    not go on while a history or a collector is waited for."""
+    timer = threading.Timer(HANDOVER_DELAY / 2, _end, [FAILED])
+    timer.daemon = True
+    timer.start()
 
 
 def _end(code: int) -> None:

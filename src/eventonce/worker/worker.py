@@ -283,10 +283,11 @@ class Worker:
 
     def _abandon(self, unfinished: list[Delivery]) -> None:
         log.warning("%d events are not finished: they are freed and come again", len(unfinished))
-        with suppress(EventonceError), self._acks.postponing:
-            self._source.postpone([(one, HANDOVER_DELAY) for one in unfinished])
         with suppress(EventonceError):
             self._consumer.runtime.abandon()
+        # Last, so that the delay begins when cancelled handlers have ended.
+        with suppress(EventonceError), self._acks.postponing:
+            self._source.postpone([(one, HANDOVER_DELAY) for one in unfinished])
 
 
 def _incoming(delivery: Delivery) -> bytes | Event:
