@@ -7,15 +7,18 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from eventonce import Consumer, Job
+from eventonce.core.engine import Wait
 from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
 from eventonce.runtime.gate import LeasedRuns, is_overdue
+from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Settlement
 from eventonce.worker import Worker, WorkerSettings
@@ -100,6 +103,58 @@ def test_a_worker_whose_slots_are_all_stuck_is_not_ready() -> None:
         worker.stop()
         thread.join(PATIENCE)
         consumer.close()
+
+
+def test_copies_of_an_overdue_run_leave_their_places_to_other_events() -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    def handler(job: Job) -> None:
+        if job.event.id == "id-1":
+            begun.set()
+            go.wait(PATIENCE)
+
+    def received(number: int) -> Delivery:
+        return Delivery(call(number), since=time.monotonic(), held=time.monotonic())
+
+    source = InMemorySource()
+    rules = ruled(timeout="1ms", lease="1h")
+    consumer = Consumer(MemoryStore(), rules=rules, handler=handler)
+    worker = Worker(consumer, source, WorkerSettings(concurrency=3, drain=PATIENCE))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        source.waiting = [received(1)]
+        assert begun.wait(PATIENCE)
+        copies, other = [received(1), received(1)], received(2)
+        source.waiting = [*copies, other]
+        until(lambda: len(source.postponed) == 2 and source.acknowledged)
+        assert sorted(map(id, (one for one, _ in source.postponed))) == sorted(map(id, copies))
+        assert source.acknowledged == [other]
+    finally:
+        go.set()
+        worker.stop()
+        thread.join(PATIENCE)
+        consumer.close()
+
+
+def test_a_copy_waits_for_a_run_in_time_and_not_for_an_overdue_run() -> None:
+    go = threading.Event()
+    consumer = Consumer(
+        MemoryStore(), rules=ruled(timeout="1h"), handler=lambda _: go.wait(PATIENCE) and None
+    )
+    runtime = consumer.runtime
+    thread = threading.Thread(target=consumer.process, args=([call(1)],), daemon=True)
+    thread.start()
+    until(lambda: [run for run in runtime.gate.held() if run.started])
+    copy = RunningBatch(runtime, runtime.plan([call(1)]), CopyWait(here=inf))
+    wanted = Wait([copy.runs[0].claim], 0)
+    assert copy.wait(wanted, lambda: None) == 3600
+    (run,) = runtime.gate.held()
+    run.started -= 3601
+    assert copy.wait(wanted, lambda: None) == 0
+    go.set()
+    thread.join(PATIENCE)
+    consumer.close()
 
 
 def test_an_event_whose_handler_has_not_begun_is_never_overdue() -> None:

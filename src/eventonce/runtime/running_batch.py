@@ -12,7 +12,7 @@ import msgspec
 
 from eventonce.core.engine import Batch, Steps, Wait
 from eventonce.core.plan import Handler, Plan, Refusal, Run
-from eventonce.runtime.gate import LeasedRuns
+from eventonce.runtime.gate import LeasedRuns, is_overdue
 from eventonce.runtime.shared_process import INSIDE_HANDLER, THIS_PROCESS
 from eventonce.types import Claim, Outcome
 
@@ -117,12 +117,20 @@ class RunningBatch:
         self._waits_since = self._waits_since or now
         waited = now - self._waits_since
         left = max(0.0, self._copy_wait.here - waited)
-        if sum(gate.when_ended(key, wake) for key in keys):
-            return left
-        if gate.was_busy_here(wanted.claims):
-            return min(AT_ONCE, left)
+        timeouts = [run.plan.rule.timeout / 1000 for run in self.runs if run.plan.rule.timeout]
+        if not (timeouts and self._overdue(keys, now)):
+            if sum(gate.when_ended(key, wake) for key in keys):
+                # By then the run is overdue, unless it has waited for a slot.
+                return min([left, *(max(PAUSES[-1], timeout) for timeout in timeouts)])
+            if gate.was_busy_here(wanted.claims):
+                return min(AT_ONCE, left)
         pause = PAUSES[min(wanted.times, len(PAUSES) - 1)]
         return min(pause, max(0.0, self._copy_wait.elsewhere - waited))
+
+    def _overdue(self, keys: Sequence[bytes], now: float) -> bool:
+        """Whether the runs of these keys in this process are all overdue: they may never end."""
+        held = [run for run in self.runtime.gate.held() if run.claim.key in keys]
+        return bool(held) and all(not run.finished and is_overdue(run, now) for run in held)
 
     def inside(self, run: Run) -> AbstractContextManager[None]:
         """Return a block for a handler that is the body of a `with`, and no function."""
