@@ -85,3 +85,55 @@ def test_a_consumer_goes_on_in_both_processes_after_a_fork(child: str) -> None:
         if ran.returncode != STOLEN:
             break
     assert ran.returncode == 0, ran.stderr.decode()
+
+
+LOCKED = """
+import os, signal, sys, threading
+from eventonce import Consumer
+from eventonce.runtime.observers import Tally, to_log
+
+signal.alarm(240)
+tally, to_our_log = Tally(), to_log(every=False)
+consumer = Consumer("memory:", observers=[tally, to_our_log])
+consumer.on("call")(lambda job: None)
+call = {"id": "1", "detail-type": "call", "detail": {}}
+one = {locked}
+held, forked = threading.Event(), threading.Event()
+
+def hold():
+    with one._lock:
+        held.set()
+        forked.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+child = os.fork()
+forked.set()
+if child == 0:
+    signal.alarm(240)
+    status = 1
+    try:
+        outcomes = consumer.process([call, {**call, "detail-type": "other"}])
+        outcomes += consumer.process([call])
+        assert [one.status for one in outcomes] == ["done", "ignored", "duplicate"], outcomes
+        assert tally.counts.total() == 3
+        status = 0
+    finally:
+        os._exit(status)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize(
+    "locked", ["tally", "to_our_log._sampled", "consumer.store", "consumer.runtime.unhandled"]
+)
+def test_a_lock_that_another_thread_holds_at_a_fork_stops_no_event_of_the_child(
+    locked: str,
+) -> None:
+    script = LOCKED.replace("{locked}", locked)
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    ran = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()

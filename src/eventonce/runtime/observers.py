@@ -9,6 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
+from eventonce import forks
 from eventonce.core.ports import Observer
 from eventonce.core.status import USUAL
 from eventonce.errors import ConfigError
@@ -26,6 +27,11 @@ class Tally:
     def __init__(self) -> None:
         self._lock = Lock()
         self.counts: Counter[str] = Counter()
+        forks.register(self, Tally._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Replace the lock in the child of a fork, and keep the counts."""
+        self._lock = Lock()
 
     def __call__(self, outcome: Outcome, _seconds: float) -> None:
         with self._lock:
@@ -38,6 +44,11 @@ class _Sampled:
     def __init__(self) -> None:
         self._lock = Lock()
         self._kinds: dict[tuple[str, str, bool | None], tuple[float, int]] = {}
+        forks.register(self, _Sampled._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Replace the lock in the child of a fork, and keep what was counted."""
+        self._lock = Lock()
 
     def more(self, outcome: Outcome) -> int | None:
         """Return how many copies were left out since the last line; None to leave this one out."""

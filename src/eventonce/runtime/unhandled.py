@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 
 from msgspec.structs import replace
 
+from eventonce import forks
 from eventonce.core.outcomes import backoff
 from eventonce.core.routing import ignored
 from eventonce.errors import ConfigError
@@ -42,6 +43,11 @@ class Unhandled:
         self._lock = Lock()
         self._warned: set[int] = set()
         """Hashes of the types that were logged."""
+        forks.register(self, Unhandled._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Replace the lock in the child of a fork, and keep the types."""
+        self._lock = Lock()
 
     def __call__(self, event: Event) -> Outcome:
         """Return the outcome of an event that no handler takes."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from eventonce import forks
 from eventonce.arguments import check_keys
 from eventonce.clock import wall_clock
 from eventonce.core import ledger
@@ -41,6 +42,11 @@ class MemoryStore:
         """The keys that have a record; the key checked last is at the end."""
         self._soonest = MAX_ORDER
         """No record expires before this instant: until then nothing is swept."""
+        forks.register(self, MemoryStore._replace_lock)
+
+    def _replace_lock(self) -> None:
+        """Replace the lock in the child of a fork, and keep the records: none is half written."""
+        self._lock = threading.Lock()
 
     @classmethod
     def from_uri(cls, uri: str) -> MemoryStore:
