@@ -374,7 +374,7 @@ def test_a_dead_letter_that_fails_again_has_the_newest_reason() -> None:
         consumer.redrive()
         (letter,) = consumer.letters()
         assert (letter.id, letter.event, letter.status) == (first.id, first.event, "dead")
-        assert letter.at == clock.now
+        assert letter.at == clock.now, f"the dead letter was not rewritten after {error!r}"
         seen.append((letter.reason, letter.attempt))
     assert seen == [
         ("rejected by the handler: no such customer", 1),

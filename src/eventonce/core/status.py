@@ -37,6 +37,9 @@ class Meaning(NamedTuple):
     """Whether the event was dropped as a copy, or as an older or unchanged version."""
     effective: bool = False
     """Whether the effect has happened: a dead letter of the event can be deleted."""
+    failure: bool = False
+    """Whether something went wrong that a later try may mend, and not another run of the same
+    event: counted as a failure, with a reason that is new to its dead letter."""
     usual: bool = False
     """Whether the status is normal; the others are warnings in a log."""
 
@@ -49,7 +52,7 @@ MEANINGS: Final[Mapping[Status, Meaning]] = {
     "ignored": Meaning(200, usual=True),
     "unguarded": Meaning(200, ran=True, effective=True),
     "busy": Meaning(429, acknowledged=False),
-    "failed": Meaning(503, acknowledged=False, ran=True),
+    "failed": Meaning(503, acknowledged=False, ran=True, failure=True),
     "fenced": Meaning(503, acknowledged=False, ran=True),
     "dead": Meaning(200, dead_letter=True),
     "conflict": Meaning(422, dead_letter=True),
@@ -64,4 +67,5 @@ DEAD_LETTERS: Final = frozenset[str](name for name, says in MEANINGS.items() if 
 COPIES: Final = frozenset[str](name for name, says in MEANINGS.items() if says.copy)
 RAN: Final = frozenset[str](name for name, says in MEANINGS.items() if says.ran)
 EFFECTIVE: Final = frozenset[str](name for name, says in MEANINGS.items() if says.effective)
+FAILURES: Final = frozenset[str](name for name, says in MEANINGS.items() if says.failure)
 USUAL: Final = frozenset[str](name for name, says in MEANINGS.items() if says.usual)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from eventonce.core.ports import Stats
+from eventonce.core.status import FAILURES
 from eventonce.history.summary import GROUP_OF
 from eventonce.markup import Highlight, Sentence, counted, number, share
 
@@ -79,15 +80,19 @@ def health(seen: Seen) -> Health:
         quiet = f"Nothing was decided in the last {HEALTH_SPAN} minutes."
         return Health((Highlight("Quiet."), f" {quiet}", f" {letters}." if waiting else ""))
     copies = f"{share(groups['copies'], total)} copies"
-    failures = seen.recent.get("failed", 0)
+    failures = _failures(seen.recent)
     failed = f"{counted(failures, 'failure')} to be tried again" if failures else "no failure"
     now = f" {number(round(seen.rate, 1))} events a second now." if seen.rate is not None else ""
     said = f"{now} In the last {HEALTH_SPAN} minutes {counted(total, 'event')}, {copies}, {failed}."
     return Health((Highlight("Healthy."), said, f" {letters}." if waiting else ""))
 
 
+def _failures(recent: Mapping[str, int]) -> int:
+    return sum(recent.get(status, 0) for status in FAILURES)
+
+
 def _trouble(recent: Mapping[str, int], groups: Mapping[str, int], total: int) -> str:
-    failed = recent.get("failed", 0)
+    failed = _failures(recent)
     runs = failed + groups["ran"]
     since = f"in the last {HEALTH_SPAN} minutes."
     if groups["dead letters"]:

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from eventonce.core.ports import StoreAdmin
-from eventonce.core.status import DEAD_LETTERS, EFFECTIVE
+from eventonce.core.status import DEAD_LETTERS, EFFECTIVE, FAILURES
 from eventonce.errors import StoreError
 from eventonce.types import Letter, Outcome
 
@@ -26,7 +26,7 @@ def settle(admin: StoreAdmin, pairs: Iterable[tuple[Letter, Outcome]], now: int)
 
 def _newest(letter: Letter, outcome: Outcome, now: int) -> Letter | None:
     """Return the dead letter with the newest reason; None if nothing new is known."""
-    failed = outcome.status == "failed" and not isinstance(outcome.error, StoreError)
+    failed = outcome.status in FAILURES and not isinstance(outcome.error, StoreError)
     if not failed and outcome.status not in DEAD_LETTERS:
         return None
     return replace(

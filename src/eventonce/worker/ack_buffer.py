@@ -14,6 +14,7 @@ from typing import Final
 
 from eventonce.core.outcomes import backoff
 from eventonce.core.ports import Delivery, Source
+from eventonce.core.status import FAILURES
 from eventonce.errors import ConfigError, EventonceError, SourceUnavailable
 from eventonce.types import Outcome
 from eventonce.worker.availability import Availability
@@ -130,7 +131,7 @@ def delay_of(outcome: Outcome, times: int) -> float:
         # No attempt was counted, so the pause grows with the number of deliveries.
         after = max(after, backoff(times))
     # Events that failed together should not come again together; leases have different ends.
-    spread = PAUSE_SPREAD if outcome.status == "failed" else 0.0
+    spread = PAUSE_SPREAD if outcome.status in FAILURES else 0.0
     return pause(after, spread)
 
 
