@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from eventonce import Consumer, Job, Reject, Rule, envelope
 from eventonce.aws import NotSettled, lambda_handler
@@ -19,7 +20,7 @@ from eventonce.core.reasons import GIVEN_UP
 from eventonce.errors import ConfigError
 from eventonce.history import History, Search, recorder
 from eventonce.runtime.observers import Tally, to_log
-from tests.helpers import PATIENCE
+from tests.helpers import PATIENCE, WatchedStore, away
 from tests.unit.invoked import FIFO, RULE, Crm, event, failures, record
 
 
@@ -280,6 +281,16 @@ def test_an_event_that_is_given_up_is_logged_as_one_warning_and_its_copies_are_n
         f"{GIVEN_UP}: dead",
     ]
     assert caplog.messages[-1] == "1 events: dead=1 (copies: 1 was given up before)"
+
+
+def test_an_event_that_ran_unguarded_is_logged_as_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rule = structs.replace(RULE, on_store_error="run")
+    consumer = Consumer(WatchedStore(away("claim")), rules=rule, handler=lambda _: None)
+    lambda_handler(consumer)({"Records": [record("a")]}, None)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warning.startswith("unguarded type=call")
 
 
 def test_events_for_which_no_time_was_left_are_counted_too(

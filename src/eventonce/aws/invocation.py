@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eventonce.consumer import Consumer
 from eventonce.core.reasons import TOO_LATE
-from eventonce.core.status import DEAD_LETTERS, RAN
+from eventonce.core.status import DEAD_LETTERS, RAN, USUAL
 from eventonce.log import log, on_one_line
 from eventonce.runtime.log_lines import is_copy, write_line
 from eventonce.types import Outcome
@@ -127,15 +127,15 @@ class Invocation:
 
 
 def _warn(outcomes: Sequence[Outcome], *, told: bool) -> None:
-    """Log the events that were given up; and those that must come again, unless an observer has
-    them.
+    """Log the events that were given up; and the others whose status is not usual, unless an
+    observer has them.
 
-    The answer of the function does not name dead letters, and only SQS reads which events must come
-    again.
+    The answer of the function does not name dead letters nor unguarded events, and only SQS reads
+    which events must come again.
     """
     for outcome in outcomes:
-        given_up = outcome.status in DEAD_LETTERS and not is_copy(outcome)
-        if (given_up or not (outcome.ack or told)) and not outcome.warned:
+        unusual = outcome.status not in USUAL and not is_copy(outcome) and not outcome.warned
+        if unusual and (outcome.status in DEAD_LETTERS or not told):
             write_line(outcome, log())
 
 
