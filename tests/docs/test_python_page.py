@@ -19,6 +19,7 @@ from eventonce import Consumer, Event, Job, Letter, Outcome, Retry, Status, Stor
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite.store import SQLiteTransaction
 from eventonce.testing.factory import StoreFactory
+from eventonce.types import FORM_NAMES
 from tests.docs.pages import DOCS, broken_links, sections
 from tests.docs.tables import plain, tables
 from tests.rows.row import detail_event
@@ -142,6 +143,15 @@ def test_the_page_says_the_number_of_statuses() -> None:
     number = len(Status.__args__)  # type: ignore[attr-defined]
     for said in (f"one of {WORDS[number]}:", f"a literal of {WORDS[number]} texts"):
         assert said in TEXT, f"docs/python.md must say that a status is {said!r}"
+
+
+@pytest.mark.parametrize("page", ["python.md", "rules.md"])
+def test_the_page_names_every_form_of_an_envelope(page: str) -> None:
+    (line,) = re.findall(
+        r"^.*`form`.*: (`eventbridge`.*)$", (DOCS / page).read_text(), re.MULTILINE
+    )
+    missing = set(FORM_NAMES) - set(re.findall(r"`(\w+)`", line))
+    assert not missing, f"docs/{page} does not name the form {missing}"
 
 
 # --- the code runs ---
