@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -194,6 +195,22 @@ def test_the_timer_sleeps_between_two_checks_and_sends_no_empty_call(
     assert noted[:12] == ["look", gates.SETTLE_INTERVAL, "look"] * 4
     assert asked
     assert all(asked)
+
+
+def test_a_lease_is_renewed_when_a_third_of_it_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
+    dues: list[float] = []
+
+    def handler(_: Job) -> None:
+        gate = consumer.runtime.gate
+        (leased,) = gate._leased
+        dues.extend((leased.due, gate._due_again(leased, 1_000.0)))
+
+    with Consumer("memory:", rules=ruled(lease=60), handler=handler) as consumer:
+        assert statuses(consumer.process([call(1)])) == ["done"]
+    assert dues == [1_020.0, 1_020.0]
 
 
 def timer_of(consumer: Consumer) -> threading.Thread:
