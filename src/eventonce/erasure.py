@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from eventonce.aws.dlq import FoundLetter
-from eventonce.core.masking import scheme_of
+from eventonce.aws.sqs import SCHEMES
+from eventonce.core.masking import masked, scheme_of
 from eventonce.core.ports import StoreAdmin
 from eventonce.core.sealed import key_of_letter
 from eventonce.history import Decision, History, Search
@@ -45,14 +46,17 @@ OTHER_PLACES: Final = (
 """The places of events that this program cannot reach."""
 
 
-def not_reached(store: str, history: str) -> tuple[str, ...]:
-    """Return the places that cannot be reached, with this store and this history by their URIs."""
+def not_reached(store: str, history: str, letters: str = "") -> tuple[str, ...]:
+    """Return the places that cannot be reached, with this store, this history and this place of
+    dead letters by their URIs."""
     tables = {
         "records, letters": store,
         "eventonce_history, eventonce_history_subjects": history,
     }
+    elsewhere = letters and scheme_of(letters) not in SCHEMES
     return (
         *OTHER_PLACES,
+        *([f"dead letters in {masked(letters)}: only SQS queues are read"] if elsewhere else []),
         *(
             f"free pages of PostgreSQL: the bytes of a deleted row of {names} stay there until "
             f"others are written over them, after a VACUUM too; VACUUM FULL {names} removes them"

@@ -8,7 +8,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from eventonce import Consumer, Job, Reject
 from eventonce.cli.history_options import DASHBOARD_HISTORY
 from eventonce.config import load
+from eventonce.config.checks import CHECKS
 from eventonce.core.ports import StoreAdmin
 from eventonce.erasure import OTHER_PLACES, Conversation, not_reached
 from eventonce.history import History, Search
@@ -181,6 +182,16 @@ def test_the_free_pages_of_postgresql_are_listed_as_not_reached(
     assert [it.partition("VACUUM FULL ")[2] for it in more] == [
         f"{names} removes them" for names in tables
     ]
+
+
+def test_a_place_of_dead_letters_that_is_no_sqs_queue_is_listed_as_not_reached(
+    run: Run, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast("dict[Any, Any]", CHECKS), ("letters",), str)
+    Path("eventonce.toml").write_text(f'letters = "kafka://broker/dead"\n{CONFIG}')
+    found = run("forget", "--conversation", GONE, "--yes", "--json").documents[0]
+    assert {part["left"] for part in found["parts"]} == {0}
+    assert "dead letters in kafka://broker…: only SQS queues are read" in found["not_reached"]
 
 
 def test_the_files_have_no_bytes_of_the_forgotten_conversation(

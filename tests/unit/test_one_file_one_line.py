@@ -13,8 +13,9 @@ import pytest
 from eventonce import Consumer, presets, sinks, sources
 from eventonce.cli import main
 from eventonce.config import load
-from eventonce.config.checks import check
+from eventonce.config.checks import CHECKS, check
 from eventonce.sinks import Sink, open_sink
+from tests.helpers import Run
 
 SOURCE = """
 from eventonce.core.ports import Delivery
@@ -114,6 +115,18 @@ def test_a_source_and_a_sink_of_a_new_kind_work_from_python_and_in_error_message
     with pytest.raises(Exception, match=r"tally:file\.txt"):
         open_sink(Sink("talli:file.txt"))
     assert load().worker.queue == "count:25"
+
+
+def test_a_doctor_says_which_new_kinds_it_does_not_check(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast("dict[Any, Any]", CHECKS), ("letters",), str)
+    file = Path("eventonce.toml")
+    file.write_text('letters = "tally:dead.txt"\n' + file.read_text())
+    said = run("doctor").out
+    assert "not checked: the source of the worker count:25: only SQS queues are checked" in said
+    assert "not checked: the place of dead letters tally:dead.txt: only SQS queues" in said
+    assert "every rule remembers longer" in said
 
 
 @pytest.fixture

@@ -36,6 +36,9 @@ SQS_UNFIT: Final = frozenset(
 )
 """The last parts of error codes that are about the message itself; some codes have a prefix."""
 
+SCHEMES: Final = ("sqs", "https", "http")
+"""The schemes of the URI of a queue."""
+
 _QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _AMAZONS: Final = re.compile(
     r"(?:sqs|queue)(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?:amazonaws\.com(?:\.cn)?|api\.aws)"
@@ -70,7 +73,7 @@ def parse(uri: str) -> Address:
     """Return the address of `sqs://NAME?region=…&endpoint=…&profile=…`, or of the queue's URL with
     the same options."""
     parts = split(uri)
-    if parts.scheme not in ("sqs", "http", "https") or "@" in parts.netloc or not parts.netloc:
+    if parts.scheme not in SCHEMES or "@" in parts.netloc or not parts.netloc:
         raise ConfigError(
             f"queue: {masked(uri)!r} is not the URI of a queue; write sqs://NAME?region=REGION, or "
             "the URL of the queue. Credentials do not belong in it: they come from the role, the "

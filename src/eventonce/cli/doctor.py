@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from eventonce.aws.sessions import Access
-from eventonce.aws.sqs import Address, parse
+from eventonce.aws.sqs import SCHEMES, Address, parse
 from eventonce.cli import FAILED
 from eventonce.cli.config import patterns_option, unknown_patterns, unread_patterns
 from eventonce.cli.history_options import history_of
@@ -27,6 +27,7 @@ from eventonce.cli.output import counted, emit, finding_text
 from eventonce.config import DEFAULT_FILE, DEFAULT_NAME, DEFAULT_STORE, Config, read
 from eventonce.config.checks import check_values
 from eventonce.config.references import files_in
+from eventonce.core.masking import masked, scheme_of
 from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import Facts, FileFacts, HistoryFacts
@@ -79,7 +80,8 @@ def doctor(
     """
     file = settings.file
     check_values(file, "worker", "privacy")
-    subject = _subject(file, **options)
+    on_sqs, skipped = _on_sqs(file)
+    subject = _subject(on_sqs, **options)
     facts = look(subject) if subject is not None else NO_SUBJECT
     if subject is not None and not (subject.queue or subject.functions):
         # A store on AWS, or a bus, does not say how events arrive.
@@ -92,7 +94,7 @@ def doctor(
     stored += key_file_findings(_key_files(settings.path or DEFAULT_FILE) if keys else ())
     facts = msgspec.structs.replace(
         facts,
-        unseen=(*facts.unseen, *(("store", it) for it in stored)),
+        unseen=(*facts.unseen, *skipped, *(("store", it) for it in stored)),
         history=_history(file),
     )
     said = FileFacts(
@@ -129,6 +131,21 @@ NO_SUBJECT = Facts(
         ),
     )
 )
+
+
+def _on_sqs(file: Config) -> tuple[Config, list[tuple[str, Finding]]]:
+    """Return the settings without a source and a place of dead letters that are no SQS queues, and
+    a finding for each of these."""
+    said = {"source of the worker": file.worker.queue, "place of dead letters": file.letters}
+    others = {what: uri for what, uri in said.items() if uri and scheme_of(uri) not in SCHEMES}
+    if file.letters in others.values():
+        file = msgspec.structs.replace(file, letters="")
+    if file.worker.queue in others.values():
+        file = msgspec.structs.replace(file, worker=msgspec.structs.replace(file.worker, queue=""))
+    return file, [
+        ("queue", Finding(f"the {what} {masked(uri)}: only SQS queues are checked", unchecked=True))
+        for what, uri in others.items()
+    ]
 
 
 def _subject(

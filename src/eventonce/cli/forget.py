@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from eventonce.audit import Audit, user
+from eventonce.aws.sqs import SCHEMES
 from eventonce.cli import FAILED
 from eventonce.cli.history_options import history_of, looking_back
 from eventonce.cli.options import (
@@ -24,6 +25,7 @@ from eventonce.cli.output import counted, emit, table
 from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.config import Config
 from eventonce.config.checks import check_values
+from eventonce.core.masking import scheme_of
 from eventonce.erasure import Conversation, Erasure, not_reached
 from eventonce.history.decision import CONVERSATION_FIELDS
 from eventonce.letters.bulk import Progress, audited
@@ -99,7 +101,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
         places: list[Callable[[], LetterSource]] = [
             partial(StoreLetterSource, opened, None, close=False)
         ]
-        if file.letters:
+        if scheme_of(file.letters) in SCHEMES:
             queue = partial(open_queue, file.letters, None, settings.sealer)
             places.append(partial(queue, to_change=not dry_run))
         away = f"there is no history {file.history.store}" if history is None else ""
@@ -120,7 +122,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                     progress.unfinished = f"{found.unread} could not be looked into"
                 elif not found.proved:
                     progress.unfinished = "something is left, or may be"
-    others = not_reached(file.store, history_of(file))
+    others = not_reached(file.store, history_of(file), file.letters)
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
     emit({**document, "not_reached": others}, _text(found, others), as_json=as_json)
     return 0 if found.proved else FAILED
