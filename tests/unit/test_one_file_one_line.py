@@ -14,6 +14,7 @@ from eventonce import Consumer, presets, sinks, sources
 from eventonce.cli import main
 from eventonce.config import load
 from eventonce.config.checks import CHECKS, check
+from eventonce.errors import ConfigError
 from eventonce.sinks import Sink, open_sink
 from tests.helpers import Run
 
@@ -109,6 +110,8 @@ def test_a_source_and_a_sink_of_a_new_kind_work_from_the_file() -> None:
 def test_a_source_and_a_sink_of_a_new_kind_work_from_python_and_in_error_messages() -> None:
     source: Any = sources.open_source("count:3", wait=2.0, visibility=60.0)
     assert (source.left, source.wait) == (3, 2.0), "of the options a source gets its own"
+    with pytest.raises(ConfigError, match=r"write sqs://.* Other sources: count:…"):
+        sources.open_source("cuont:3")
     sink: Any = open_sink(Sink("tally:other.txt"))
     assert sink.path == Path("other.txt")
     assert sinks.Tally is type(sink)

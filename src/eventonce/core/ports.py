@@ -281,6 +281,10 @@ class Source(Protocol):
     none of them while an earlier one is in flight.
     Not guaranteed: that an acknowledged message never comes again; it is a copy then.
     Many threads call the methods. `SourceUnavailable` means: retry; no message is lost.
+    `str` of the source is its name in the log and in errors.
+    A source may have an attribute `keeps`, which is False unless it has one: True if a message
+    stays in the source although it is acknowledged, such as a line of a file. An event that
+    fails because no handler takes it is then counted and acknowledged, and does not come again.
     """
 
     @property

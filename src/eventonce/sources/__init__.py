@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from eventonce.core.masking import scheme_of
 from eventonce.core.ports import Source
+from eventonce.errors import ConfigError
 from eventonce.sources.files import FileSource
 from eventonce.sources.sqs import SQSSource
 
@@ -32,8 +33,15 @@ def open_source(uri: str, **options: Any) -> Source:
     """Return the source of this URI, with the options that it takes; it does not connect yet.
     ConfigError names a fault of the URI."""
     # An unknown scheme gets the error message of a queue, because a queue is the usual source.
-    kind = KINDS.get(scheme_of(uri)) or KINDS["sqs"]
+    scheme = scheme_of(uri)
+    kind = KINDS.get(scheme, _SQS)
     module = importlib.import_module(f"eventonce.sources.{kind.module}")
     taken = {name: value for name, value in options.items() if name in kind.options}
-    source: Source = getattr(module, kind.name)(uri, **taken)
+    try:
+        source: Source = getattr(module, kind.name)(uri, **taken)
+    except ConfigError as error:
+        others = [f"{name}:…" for name, one in KINDS.items() if one is not _SQS]
+        if scheme in KINDS or not others:
+            raise
+        raise ConfigError(f"{error} Other sources: {', '.join(others)}") from error
     return source
