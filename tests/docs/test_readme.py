@@ -15,6 +15,7 @@ import pytest
 from eventonce import Consumer, presets
 from eventonce.cli import main
 from eventonce.rules.tomltext import read, rules_in
+from tests.helpers import Run
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -133,10 +134,27 @@ def test_the_command_for_a_template_prints_it_with_the_names_of_the_command_and_
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
-def test_the_rules_shown_are_valid(text: str) -> None:
+def test_the_rules_shown_are_valid_and_the_warning_of_check_is_named(text: str, run: Run) -> None:
     rules, faults = rules_in(read(text, name="README.md"))
     assert rules
     assert not faults
+    Path("eventonce.toml").write_text(text)
+    found = run("check")
+    assert found.code == 0
+    warned = set(re.findall(r"'(\S+)' matches no event type", found.err))
+    assert warned <= set(re.findall(r"no preset knows the type `(\S+)`", README))
+    assert len(warned) == len(found.err.splitlines())
+
+
+def test_the_event_of_the_demo_has_the_rule_and_the_parts_that_are_shown(run: Run) -> None:
+    (wanted,) = re.findall(r"`grep -m1 (\S+) capture.jsonl > event.json`", README)
+    lines = run("demo", "--events").out.splitlines()
+    Path("event.json").write_text(next(line for line in lines if wanted in line))
+    (block,) = (block for block in blocks("console") if "genesys.session" in block)
+    said = run("explain", "event.json").out
+    first_words = [[line.split()[0] for line in text.splitlines()] for text in (block, said)]
+    assert first_words[0][1:] == first_words[1]
+    assert said.splitlines()[:2] == block.splitlines()[1:3]
 
 
 def test_the_rule_shown_takes_an_event_of_a_new_source(
