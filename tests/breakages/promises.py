@@ -137,11 +137,11 @@ def a_worker_acknowledges_done_events_and_postpones_failed_events() -> None:
 
 def an_acknowledgement_that_the_source_could_not_take_is_sent_again() -> None:
     class Away(Finite):
-        faults = 1
+        refusals = 1
 
         def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-            if self.faults:
-                self.faults -= 1
+            if self.refusals:
+                self.refusals -= 1
                 raise SourceUnavailable
             super().acknowledge(deliveries)
 
