@@ -6,16 +6,20 @@ import gzip
 import io
 import json
 import random
+import signal
 import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from eventonce import Consumer, Job, Reject, Rule
+from eventonce.cli import event_filter
 from eventonce.cli.event_filter import EventFilter
+from eventonce.cli.filter import HOW_TO_CONTINUE, NOT_REMEMBERED
+from eventonce.cli.output import write_whole
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Verdict
@@ -471,3 +475,58 @@ def test_the_decisions_of_a_batch_are_kept_only_with_traces() -> None:
         events.write_new(events.plan(lines))
         kept[traces] = len(events.decided)
     assert kept == {False: 0, True: len(EVENTS)}
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_waits_until_the_lines_that_were_written_are_settled(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(out: BinaryIO, data: bytes) -> None:
+        write_whole(out, data)
+        signal.raise_signal(signal.SIGINT)
+
+    for number, event in enumerate(NEW):
+        Path(f"{number}.jsonl").write_text(json.dumps(event))
+    command = ("filter", "0.jsonl", "1.jsonl", "--store", "sqlite:///seen.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(event_filter, "write_whole", interrupted)
+        first = run(*command)
+    assert (first.code, first.documents) == (130, NEW[:1])
+    assert first.err.splitlines()[1:] == [
+        "1 event, 1 new",
+        "  done  1",
+        f"eventonce: {HOW_TO_CONTINUE}",
+        "eventonce: interrupted",
+    ]
+    second = run(*command)
+    assert (second.code, second.documents) == (0, NEW[1:])
+
+
+def test_a_second_ctrl_c_does_not_wait_and_the_lines_are_written_by_the_next_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: BinaryIO, __: bytes) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    Path("capture").write_text(CAPTURES["lines"])
+    command = ("filter", "capture", "--store", "sqlite:///seen.db", "--json")
+    with monkeypatch.context() as patched:
+        patched.setattr(event_filter, "write_whole", interrupted)
+        first = run(*command)
+    assert (first.code, first.out) == (130, "")
+    second = run(*command)
+    assert (second.code, second.documents) == (0, NEW)
+
+
+def test_an_interrupted_filter_without_a_store_says_that_nothing_is_remembered(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: BinaryIO, __: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(event_filter, "write_whole", interrupted)
+    Path("capture").write_text(CAPTURES["lines"])
+    assert NOT_REMEMBERED in run("filter", "capture").err

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -79,13 +79,16 @@ class EventFilter:
         max_bytes: int,
         remembers: bool = False,
         traces: bool = False,
+        step: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`remembers`: whether the store outlives this run; only then can a replay be older than
-        the records. `traces`: whether `decided` is kept."""
+        the records. `traces`: whether `decided` is kept. `step` is entered from a claim until the
+        lines are written and settled, so that an interruption can wait for that."""
         self._gate = Gate(store)
         self._planner = Planner(rules, max_bytes, wall_clock, remembers=remembers)
         self._out = out
         self._traces = traces
+        self._step = step
         self.counts: Counter[str] = Counter()
         self.same_id: Counter[bool | None] = Counter()
         """The number of duplicates by `Verdict.same_id`."""
@@ -140,7 +143,8 @@ class EventFilter:
         rejected = list(batch.rejected)
         self.decided = []
         for group in batch.groups:
-            self._write_group(group, batch, rejected)
+            with self._step():
+                self._write_group(group, batch, rejected)
         self.counts.update(one.status for one in rejected)
         for claim, at, same_id in batch.known:
             self._drop_duplicate(claim, at, same_id)

@@ -32,6 +32,7 @@ from eventonce.cli.output import (
     standard_output,
     with_table,
 )
+from eventonce.cli.signals import Interrupt
 from eventonce.core.masking import masked
 from eventonce.core.status import USUAL
 from eventonce.envelope import MAX_BYTES
@@ -52,6 +53,11 @@ REJECTS_SHOWN: Final = 20
 
 LONGEST_REJECT: Final = 500
 """The most characters of a reject that stderr shows."""
+
+HOW_TO_CONTINUE: Final = (
+    "to continue, give the same command with >> in place of >, which would empty the file"
+)
+NOT_REMEMBERED: Final = "nothing is remembered without --store: start again from the beginning"
 
 SAME_ID_WORDS: Final = {
     True: ("same_id", "same transport id"),
@@ -112,7 +118,7 @@ def filter_events(
     Only with --store are events remembered after the run: the store of eventonce.toml or
     EVENTONCE_STORE belongs to your consumer, which would take filtered events for done and never
     run them. An event is marked done only after its line was written, so a filter that is killed
-    and started again with the same store loses nothing.
+    and started again with the same store loses nothing; it can write its last lines again.
     """
     if copies == STDIN:
         raise click.UsageError("--copies needs a file: stdout has the new events.")
@@ -129,6 +135,7 @@ def filter_events(
     # A filter makes few reference cycles, and the search for them takes a tenth of its time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
+    interrupt = Interrupt()
     event_filter = EventFilter(
         opened,
         chosen,
@@ -136,6 +143,7 @@ def filter_events(
         max_bytes=max_bytes,
         remembers=store is not None,
         traces=copies is not None,
+        step=interrupt.after,
     )
     unread: list[str] = []
     found: list[Input] = []
@@ -144,28 +152,37 @@ def filter_events(
         found += some
         if passed_over:
             notice(passed_over, as_json=as_json)
-    with (
-        ExitStack() as stack,
-        click.progressbar(
-            length=max(1, sum(one.size for one in found)),
-            label="filter",
-            file=sys.stderr,
-            hidden=not (captures and sys.stderr and sys.stderr.isatty()),
-        ) as bar,
-    ):
-        kept = Rejects(rejects, as_json=as_json, clear=not bar.hidden)
-        traced = None if copies is None else _copies_file(stack, copies)
-        for one in found:
-            begun = bar.pos
-            try:
-                for chunk in one.chunks(max_bytes):
-                    _filter(chunk, event_filter, kept, traced, one.name, max_bytes)
-                    bar.update(begun + one.position - bar.pos)
-            except Unreadable as error:
-                unread.append(f"{one.name} cannot be read completely: {error}")
+    hidden = not (captures and sys.stderr and sys.stderr.isatty())
+    kept = Rejects(rejects, as_json=as_json, clear=not hidden)
+    interrupted = False
+    try:
+        with (
+            interrupt.handled(),
+            ExitStack() as stack,
+            click.progressbar(
+                length=max(1, sum(one.size for one in found)),
+                label="filter",
+                file=sys.stderr,
+                hidden=hidden,
+            ) as bar,
+        ):
+            traced = None if copies is None else _copies_file(stack, copies)
+            for one in found:
+                begun = bar.pos
+                try:
+                    for chunk in one.chunks(max_bytes):
+                        _filter(chunk, event_filter, kept, traced, one.name, max_bytes)
+                        bar.update(begun + one.position - bar.pos)
+                except Unreadable as error:
+                    unread.append(f"{one.name} cannot be read completely: {error}")
+    except KeyboardInterrupt:
+        interrupted = True
     opened.close()
     kept.close()
     emit(_document(event_filter, store), _summary(event_filter), as_json=as_json, err=True)
+    if interrupted:
+        notice(NOT_REMEMBERED if store is None else HOW_TO_CONTINUE, as_json=as_json)
+        raise click.Abort
     if unread:
         raise ConfigError("; ".join(unread))
     return 0 if event_filter.counts.keys() <= USUAL else FAILED

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, current_thread, main_thread
 from types import FrameType
 from typing import Final
 
@@ -55,3 +55,41 @@ def ended_after(tidy: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Interrupt:
+    """Ctrl-C, which waits for the end of a step that must be finished; the second one does not."""
+
+    def __init__(self) -> None:
+        self._in_step = False
+        self._came = False
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle SIGINT here, unless the caller of the process has it ignored."""
+        here = current_thread() is main_thread()
+        if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._on)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextmanager
+    def after(self) -> Iterator[None]:
+        """Finish this step before a KeyboardInterrupt is raised."""
+        self._in_step = True
+        try:
+            yield
+        finally:
+            self._in_step = False
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _on(self, _number: int, _frame: FrameType | None) -> None:
+        if self._in_step and not self._came:
+            self._came = True
+        else:
+            raise KeyboardInterrupt
