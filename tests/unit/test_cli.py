@@ -22,6 +22,7 @@ from click.shell_completion import ShellComplete
 from eventonce import Consumer, Job, Reject, Rule, presets
 from eventonce.cli import GROUPS, cli
 from eventonce.cli.event_filter import EventFilter
+from eventonce.demo import worker
 from eventonce.rules import Ruleset
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -504,6 +505,20 @@ def test_the_demo_writes_its_page_to_another_folder_if_this_folder_refuses_the_f
     elsewhere = Path(run("demo").out.splitlines()[-1].rpartition(": ")[2])
     assert elsewhere.parent.parent == tmp_path
     assert elsewhere.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_ctrl_c_in_the_terminal_of_the_demo_does_not_reach_its_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker would end with a traceback; the demo ends it instead.
+    program, group = tmp_path / "program", tmp_path / "group"
+    program.write_text(
+        f"#!{sys.executable}\nimport os\nopen({str(group)!r}, 'w').write(str(os.getpgrp()))\n"
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert worker._worked([], tmp_path / "demo.db") == []
+    assert int(group.read_text()) != os.getpgrp()
 
 
 def test_a_filter_remembers_its_own_lines_only_for_the_time_of_their_rule(

@@ -68,6 +68,8 @@ def _worked(deliveries: Sequence[DemoDelivery], database: Path) -> list[OutcomeL
         input=b"\n".join(map(msgspec.json.encode, deliveries)),
         stdout=subprocess.PIPE,
         check=False,
+        # Ctrl-C reaches all processes of the terminal's group; this one is ended by its parent.
+        process_group=0,
     )
     if worker.returncode not in (0, -signal.SIGKILL):
         raise RuntimeError(f"the demo's worker ended with {worker.returncode}")
