@@ -261,3 +261,17 @@ def test_two_versions_of_a_state_are_no_copies_and_have_no_cause(run: Run, tmp_p
     (found,) = run(*words, "--json").documents
     assert (found["same"], found["differ"], found["cause"]) == (True, ["hash(body)", "order"], None)
     assert "cause" not in run(*words).out
+
+
+def test_values_with_a_long_common_beginning_are_shown_from_their_difference_on_a_narrow_terminal(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "a" * 40
+    told = explain(order(**COMPLETE, url=f"{long}one"), order(**COMPLETE, url=f"{long}two"))
+    at = told.splitlines().index("  detail.url")
+    assert told.splitlines()[at + 1 : at + 3] == [
+        '    first   …aaaaaaaaaaone"',
+        '    second  …aaaaaaaaaatwo"',
+    ]

@@ -30,6 +30,8 @@ from eventonce.types import Event
 
 LABEL_WIDTH: Final = 10
 """The width of a label with the space after it; the longest are `strength` and `keyed by`."""
+SAME_SHOWN: Final = 10
+"""The characters before a difference that are shown of long values."""
 COMPARED_EVENTS: Final = 2
 LINES_SEARCHED: Final = 1_000
 """The most lines that are searched for the fault of a file without an event."""
@@ -283,6 +285,19 @@ def _both_values(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
     if not sys.stdout.isatty() or wide <= get_terminal_size().columns:
         return table(rows, head=(name, "first", "second"), indent=2)
     lines = [click.style(f"  {name}", bold=True)]
-    for path, first, second in rows:
+    room = get_terminal_size().columns - len("    second  ")
+    for path, *values in rows:
+        first, second = _from_the_difference(*map(one_line, values), room=room)
         lines += [f"  {path}", table([("first", first), ("second", second)], indent=4)]
     return "\n".join(lines)
+
+
+def _from_the_difference(first: str, second: str, *, room: int) -> tuple[str, str]:
+    """Return both values without their common beginning, if the difference would not be seen in
+    this room."""
+    pairs = enumerate(zip(first, second, strict=False))
+    same = next((at for at, (one, two) in pairs if one != two), min(len(first), len(second)))
+    if max(len(first), len(second)) <= room or same < room // 2:
+        return first, second
+    begin = same - SAME_SHOWN
+    return f"…{first[begin:]}", f"…{second[begin:]}"
