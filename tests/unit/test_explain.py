@@ -275,3 +275,12 @@ def test_values_with_a_long_common_beginning_are_shown_from_their_difference_on_
         '    first   …aaaaaaaaaaone"',
         '    second  …aaaaaaaaaatwo"',
     ]
+
+
+def test_a_missing_part_of_two_events_is_named_with_its_file(run: Run) -> None:
+    write_lines(Path("rules.toml"), HASHED.replace('missing = "hash"', ""))
+    write_lines(Path("a.json"), order(**COMPLETE))
+    write_lines(Path("b.json"), order(id=1, b=2))
+    told = run("explain", "a.json", "b.json", "--rules", "rules.toml")
+    assert told.code == 1
+    assert told.out.splitlines()[0] == "b.json: detail.c is missing"

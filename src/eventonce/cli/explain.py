@@ -40,6 +40,8 @@ LINES_SEARCHED: Final = 1_000
 class ArrivedEvent(NamedTuple):
     """An event, and its arrival from a capture."""
 
+    name: str
+    """The file, and the line if one was named."""
     event: Event
     row: Row
 
@@ -91,7 +93,12 @@ def explain(
         "cause": cause,
         "events": [_document(first), _document(second)],
     }
-    text = _comparison(first, second, same=same)
+    missing = [
+        f"{one.name}: {fault}"
+        for one, explanation in zip(found, (first, second), strict=True)
+        for fault in explanation.missing
+    ]
+    text = _comparison(first, second, missing, same=same)
     if outside:
         text += f"\n\n{_both_values('outside the key', outside)}"
     if cause:
@@ -166,7 +173,7 @@ def _arrived(name: str, found: Arrival) -> ArrivedEvent:
     if isinstance(event, EnvelopeError):
         raise EnvelopeError(f"{name}: {event}", place=event.place)
     assert row is not None, "it is an event"
-    return ArrivedEvent(event, row)
+    return ArrivedEvent(name, event, row)
 
 
 def _name_of(place: Place) -> str:
@@ -263,11 +270,13 @@ def _differences(first: Explanation, second: Explanation) -> list[tuple[str, str
     return [(name, one, twos[name]) for name, one in ones.items() if one != twos[name]]
 
 
-def _comparison(first: Explanation, second: Explanation, *, same: bool) -> str:
+def _comparison(
+    first: Explanation, second: Explanation, missing: Sequence[str], *, same: bool
+) -> str:
     if first.rule != second.rule and not same:
         return f"different rules: {first.rule} and {second.rule}"
-    if first.missing or second.missing:
-        return "\n".join([*first.missing, *second.missing])
+    if missing:
+        return "\n".join(missing)
     if first.key is None or second.key is None:
         return f"no key: {first.rule}\na copy cannot be recognised, so every delivery runs"
     verdict = "same key" if same else "different keys"
