@@ -284,3 +284,11 @@ def test_a_missing_part_of_two_events_is_named_with_its_file(run: Run) -> None:
     told = run("explain", "a.json", "b.json", "--rules", "rules.toml")
     assert told.code == 1
     assert told.out.splitlines()[0] == "b.json: detail.c is missing"
+
+
+@pytest.mark.parametrize("text", ["", "[]", " \n"])
+def test_an_empty_array_is_no_broken_json(run: Run, text: str) -> None:
+    Path("a.json").write_text(text)
+    told = run("explain", "a.json")
+    assert told.code == 1
+    assert told.err == "eventonce: a.json: no event: the input is empty, or an empty array\n"

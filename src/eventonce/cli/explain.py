@@ -147,6 +147,8 @@ def _only(place: Place) -> ArrivedEvent:
     """Return the single event of a file."""
     with closing(iter(Capture([place]))) as events:
         found = list(islice(events, LINES_SEARCHED))
+    if not found:
+        raise EnvelopeError(f"{_name_of(place)}: no event: the input is empty, or an empty array")
     told = [arrival(raw) for raw in found]
     if len(found) > 1 and any(isinstance(one.event, Event) for one in told):
         raise ConfigError(
