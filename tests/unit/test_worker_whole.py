@@ -159,6 +159,10 @@ def test_an_ending_worker_returns_the_events_that_have_not_begun(
     source = InMemorySource()
     source.waiting = [delivery(number) for number in range(50)]
     consumer = Consumer(MemoryStore(), handler=handler)
+    told: list[str] = []
+    consumer.observers.append(
+        lambda outcome, _: told.append(outcome.event.id if outcome.event else "")
+    )
     worker = Worker(consumer, source, WorkerSettings(concurrency=1, receivers=1, drain=PATIENCE))
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
@@ -176,6 +180,8 @@ def test_an_ending_worker_returns_the_events_that_have_not_begun(
     assert [one for one, _ in source.postponed] == behind
     assert all(seconds < 0.01 for _, seconds in source.postponed)
     assert source.acknowledged[50:] == [first]
+    # They did not fail.
+    assert told[50:] == ["100"]
 
 
 def test_an_ending_worker_returns_an_event_in_its_claim_although_a_handler_still_runs() -> None:

@@ -197,7 +197,9 @@ class Worker:
         """Acknowledge an event whose outcome is known, or let it come again."""
         seconds = None
         try:
-            (outcome,) = self._consumer.runtime.tell(batch.result(), began)
+            (outcome,) = batch.result()
+            if outcome.ack or not _is_put_back(batch):
+                (outcome,) = self._consumer.runtime.tell([outcome], began)
             seconds = self._delay(batch, outcome, one)
         except (ConfigError, StoreMismatch) as error:
             self._threads.end(Died("the store", error))
@@ -288,6 +290,15 @@ class Worker:
         # Last, so that the delay begins when cancelled handlers have ended.
         with suppress(EventonceError), self._acks.postponing:
             self._source.postpone([(one, HANDOVER_DELAY) for one in unfinished])
+
+
+def _is_put_back(batch: StagedBatch) -> bool:
+    """Whether the worker ended before the handler of this event began. That is no failure, and no
+    observer is told of it."""
+    runs = batch.running.runs
+    return batch.cancelled and any(
+        run.job is None and isinstance(run.error, InterruptedError) for run in runs
+    )
 
 
 def _incoming(delivery: Delivery) -> bytes | Event:
