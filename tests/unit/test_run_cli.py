@@ -105,7 +105,7 @@ def test_another_file_beside_the_capture_is_reported_and_becomes_no_dead_letter(
     told = ran()
     assert told.returncode == 0
     assert "not read: captured/README.txt; of a folder only" in told.stderr
-    assert "1 delivery, 1 ran" in told.stderr
+    assert "1 delivery, 1 done" in told.stderr
 
 
 def test_the_queue_of_the_command_line_is_refused_as_the_queue_of_dead_letters(ran: Ran) -> None:

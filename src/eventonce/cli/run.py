@@ -223,7 +223,7 @@ def _say(counts: Counter[str], report: ExitReport, *, as_json: bool) -> None:
     rows = counts.most_common()
     if report.unfinished:
         rows.append(("unfinished", report.unfinished))
-    text = f"{counted(counts.total(), 'delivery', 'deliveries')}, {counts['done']} ran"
+    text = f"{counted(counts.total(), 'delivery', 'deliveries')}, {counts['done']} done"
     document = {**counts, "unfinished": report.unfinished}
     emit(document, with_table(text, rows), as_json=as_json, err=not as_json)
 

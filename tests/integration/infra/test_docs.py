@@ -49,7 +49,7 @@ def test_the_example_runs_as_shown(
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.wait(PATIENCE)
-    assert "3 deliveries, 1 ran" in log.read_text()
+    assert "3 deliveries, 1 done" in log.read_text()
     (effect,) = Path("effects.jsonl").read_text().splitlines()
     assert "8b1c" in effect
 

@@ -41,7 +41,7 @@ def test_the_events_of_a_capture_run_once_in_two_backfills(site: Site, captured:
     site.configure("plain", queue="", lease="60s")
     code, said = finished(site.start("--from", str(captured), "--rate", "1000"))
     assert code == 0, said
-    assert "50 deliveries, 0 ran" in said
+    assert "50 deliveries, 0 done" in said
     assert sorted(site.notes()) == sorted(f"ran {number}" for number in range(40))
 
 
