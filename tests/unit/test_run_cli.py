@@ -108,6 +108,13 @@ def test_another_file_beside_the_capture_is_reported_and_becomes_no_dead_letter(
     assert "1 delivery, 1 done" in told.stderr
 
 
+@pytest.mark.parametrize("text", ["", "[]"])
+def test_a_capture_without_events_is_named(ran: Ran, tmp_path: Path, text: str) -> None:
+    (tmp_path / "captured" / "1.json").write_text(text)
+    told = ran()
+    assert (told.returncode, "no events in captured" in told.stderr) == (0, True)
+
+
 def test_the_queue_of_the_command_line_is_refused_as_the_queue_of_dead_letters(ran: Ran) -> None:
     told = ran("--queue", "sqs://calls?region=eu-central-1", said='letters = "sqs://calls"\n')
     assert told.returncode == 2

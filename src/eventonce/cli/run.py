@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from math import inf
 from pathlib import Path
@@ -154,7 +154,9 @@ def run(
         _say(tally.counts, report, as_json=as_json)
         if tally.counts.keys() == {"ignored"}:
             notice(ALL_IGNORED)
-        failed = isinstance(source, FileSource) and _is_wanting(source, tally.counts, report)
+        failed = isinstance(source, FileSource) and _is_wanting(
+            source, captured, tally.counts, report
+        )
         if report.unfinished:
             # At once: otherwise a handler that still runs would continue during the shutdown.
             _end(FAILED)
@@ -163,12 +165,16 @@ def run(
     return FAILED if failed else 0
 
 
-def _is_wanting(source: FileSource, counts: Counter[str], report: ExitReport) -> bool:
+def _is_wanting(
+    source: FileSource, captured: Sequence[Path], counts: Counter[str], report: ExitReport
+) -> bool:
     """Whether an event was given up, was not read, or failed because no handler takes its type."""
     if report.unhandled:
         events = counted(report.unhandled, "event")
         notice(f"{events} failed, because no handler or sink takes the type")
     if not source.ended:
+    if source.ended and not source.unread and not counts:
+        notice(f"no events in {', '.join(map(str, captured))}")
         notice("not all events were read; the same command continues where this one ended")
     if source.unread:
         notice(source.unread)
