@@ -49,6 +49,14 @@ def test_a_capture_is_lines_or_an_array_or_one_document(
     assert capture.position == capture.size == file.stat().st_size
 
 
+def test_the_position_in_a_capture_follows_its_events_and_not_the_chunks_that_are_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "capture").write_bytes(b'{"a":1}\n' * 4)
+    capture = Capture([tmp_path / "capture"])
+    assert [capture.position for _ in capture] == [8, 16, 24, 32]
+
+
 def test_a_folder_is_read_in_the_order_of_names_and_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b/2.json", "a.jsonl", ".hidden", ".git/3.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

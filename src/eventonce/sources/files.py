@@ -144,12 +144,19 @@ class Capture:
         self._progress = progress
         self._before = 0
         self._open: Input | None = None
+        self._chunk_begin = 0
+        self._chunk_bytes = 1
+        self._chunk_yielded = 0
         self.size = sum(one.size for one in self._inputs)
 
     @property
     def position(self) -> int:
-        """Bytes of the files that have been read."""
-        return self._before + (0 if self._open is None else self._open.position)
+        """Bytes of the files whose events were yielded; estimated within a chunk that was read."""
+        if self._open is None:
+            return self._before
+        chunk = self._before + self._open.position - self._chunk_begin
+        yielded = min(self._chunk_yielded, self._chunk_bytes)
+        return self._chunk_begin + chunk * yielded // self._chunk_bytes
 
     def __iter__(self) -> Generator[bytes, None, None]:
         """Yield the bytes of each event.
@@ -160,6 +167,7 @@ class Capture:
         broken: list[str] = []
         self._before = 0
         for one in self._inputs:
+            self._begin_chunk(self._before, ())
             self._open = one
             events = 0
             try:
@@ -168,9 +176,12 @@ class Capture:
                         more = f"an event of more than {self._longest} bytes"
                         broken.append(f"{one.name}{chunk.place} was not read: {more}")
                         continue
+                    self._begin_chunk(self._chunk_begin, chunk.events)
                     for event in events_of(chunk):
+                        self._chunk_yielded += len(event)
                         yield event
                         events += 1
+                    self._begin_chunk(self._before + one.position, ())
                     if self._progress:
                         self._progress(self.position, self.size)
             except (OSError, Unreadable) as error:
@@ -183,6 +194,10 @@ class Capture:
             self._unread += broken
         elif broken:
             raise ConfigError("; ".join(broken))
+
+    def _begin_chunk(self, begin: int, events: Sequence[bytes]) -> None:
+        self._chunk_begin, self._chunk_yielded = begin, 0
+        self._chunk_bytes = sum(map(len, events)) or 1
 
 
 def events_of(chunk: Chunk) -> Iterator[bytes]:
