@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from eventonce.cli.logs import log_to_stderr
+from eventonce.cli.output import CLEAR_LINE
 from eventonce.stores import ADAPTERS, Adapter
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker import Worker
@@ -113,6 +117,18 @@ def test_a_capture_without_events_is_named(ran: Ran, tmp_path: Path, text: str) 
     (tmp_path / "captured" / "1.json").write_text(text)
     told = ran()
     assert (told.returncode, "no events in captured" in told.stderr) == (0, True)
+
+
+def test_a_line_of_the_log_is_not_written_behind_the_progress_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    log_to_stderr("text", bar=True)
+    logging.getLogger("eventonce").warning("one")
+    assert terminal.getvalue().startswith(CLEAR_LINE)
 
 
 def test_the_queue_of_the_command_line_is_refused_as_the_queue_of_dead_letters(ran: Ran) -> None:

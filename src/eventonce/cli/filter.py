@@ -24,6 +24,7 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import (
+    CLEAR_LINE,
     check_files,
     counted,
     emit,
@@ -65,9 +66,6 @@ SAME_ID_WORDS: Final = {
     None: ("no_id", "without an id to compare"),
 }
 """The words for duplicates by `Verdict.same_id`, in the document and in the summary."""
-
-_CLEAR: Final = "\r\x1b[K"
-"""The characters that clear the line of a progress bar."""
 
 
 @click.command("filter")
@@ -278,7 +276,7 @@ class Rejects:
         """`clear`: whether a progress bar must be cleared before each line."""
         self._file = file
         self._as_json = as_json
-        self._before = _CLEAR if clear else ""
+        self._before = CLEAR_LINE if clear else ""
         self._shown = 0
 
     def add(

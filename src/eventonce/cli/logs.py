@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from eventonce.cli.output import CLEAR_LINE
 from eventonce.log import on_one_line
 
 LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -60,10 +61,19 @@ class JSONFormatter(logging.Formatter):
             return json.dumps(line, default=str)
 
 
-def log_to_stderr(form: str) -> None:
-    """Log to stderr, unless a module of the user has configured logging before."""
-    handler = logging.StreamHandler(sys.stderr)
-    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+class OverBar(logging.StreamHandler[Any]):
+    """The handler of a terminal with a progress bar, whose line is cleared before each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return CLEAR_LINE + super().format(record)
+
+
+def log_to_stderr(form: str, *, bar: bool = False) -> None:
+    """Log to stderr, unless a module of the user has configured logging before. `bar`: whether
+    stderr shows a progress bar, if it is a terminal."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    handler = (OverBar if bar and terminal else logging.StreamHandler)(sys.stderr)
+    as_json = form == "json" or (form == "auto" and not terminal)
     handler.setFormatter(JSONFormatter() if as_json else TextFormatter())
     logging.basicConfig(handlers=[handler])
     logging.getLogger("eventonce").setLevel(logging.INFO)

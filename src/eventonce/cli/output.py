@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import click
 import msgspec
@@ -18,6 +18,9 @@ import msgspec
 from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError
 from eventonce.log import on_one_line
+
+CLEAR_LINE: Final = "\r\x1b[K"
+"""The characters that clear the line of a progress bar."""
 
 
 def table(

@@ -120,7 +120,8 @@ def run(
     consumer = settings.consumer(handler, command="run")
     with consumer, closing(source):
         # The run of a capture ends, and a person waits for it at a terminal.
-        log_to_stderr("text" if captured and log_format == "auto" else log_format)
+        form = "text" if captured and log_format == "auto" else log_format
+        log_to_stderr(form, bar=bool(captured))
         consumer.observers += [tally, to_log(every=verbose, copies=not captured)]
         if isinstance(source, FileSource):
             if source.capture.passed_over:
@@ -172,9 +173,9 @@ def _is_wanting(
     if report.unhandled:
         events = counted(report.unhandled, "event")
         notice(f"{events} failed, because no handler or sink takes the type")
-    if not source.ended:
     if source.ended and not source.unread and not counts:
         notice(f"no events in {', '.join(map(str, captured))}")
+    if not source.ended:
         notice("not all events were read; the same command continues where this one ended")
     if source.unread:
         notice(source.unread)
