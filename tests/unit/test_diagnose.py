@@ -490,3 +490,13 @@ def test_the_evidence_of_a_proposed_rule_has_m_and_u(run: Run, tmp_path: Path) -
     for path, (m, u) in proposal["agreement"].items():
         assert f"# {path}: copies agree in {m:.1%} (m), other events in {u:.2%} (u)." in text
     assert [*proposal["agreement"]]
+
+
+def test_a_diagnosis_without_a_proposed_rule_says_so_if_a_file_was_asked_for(
+    run: Run, tmp_path: Path
+) -> None:
+    capture = write_lines(tmp_path / "c.jsonl", {"id": "1", "detail-type": "t", "detail": {}})
+    rules = tmp_path / "rules.toml"
+    asked = run("diagnose", capture, "--propose", rules)
+    assert f"No rule is proposed, and {rules} has none" in asked.out
+    assert "No rule is proposed" not in run("diagnose", capture).out

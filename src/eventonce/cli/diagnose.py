@@ -62,6 +62,10 @@ TYPES_SHOWN: Final = 12
 """The most types that are shown; a page shows all."""
 FIELDS_SHOWN: Final = 40
 """The most fields of a type that are shown."""
+NO_PROPOSAL: Final = (
+    "No rule is proposed, and {file} has none: a rule is proposed for a source that no rule in use "
+    "knows, if the capture proves its key."
+)
 WIDTH: Final = 32
 """The length of the longest bar, in characters."""
 
@@ -128,6 +132,8 @@ def command(
         echo_json(_document(found))
     else:
         click.echo(_report(found))
+        if rules_file and not found.proposals:
+            click.echo(f"\n{wrapped(NO_PROPOSAL.format(file=rules_file))}")
     if index.unread:
         raise ConfigError("; ".join(index.unread))
 
