@@ -370,6 +370,11 @@ def test_a_line_of_40_megabytes_is_rejected_with_less_than_20_megabytes_of_memor
     assert peak < 20_000_000
 
 
+def test_a_line_that_is_not_utf_8_is_shown_as_bytes_with_escapes_of_one_kind(run: Run) -> None:
+    Path("capture").write_bytes(b"\xa2\x11\xc4\x93\n")
+    assert run("filter", "capture").err.splitlines()[2] == r"  \xa2\x11\xc4\x93"
+
+
 def test_the_control_characters_of_a_bad_line_are_not_printed(run: Run) -> None:
     Path("capture").write_text("{\x1b]0;owned\x07\x1b[2J\n")
     result = run("filter", "capture", "--max-bytes", "100")

@@ -319,14 +319,26 @@ class Rejects:
         if self._shown > REJECTS_SHOWN:
             return
         text = begin.decode(errors="backslashreplace")
+        if not self._as_json:
+            text = _escaped(begin, whole=size == len(begin))
         if size > len(begin) or len(text) > LONGEST_REJECT:
             text = f"{text[:LONGEST_REJECT]}… ({size} bytes)"
         if self._as_json:
             entry = {"place": place, "status": status, "reason": reason, "event": text}
             said = msgspec.json.encode(entry).decode()
         else:
-            said = printable(f"{place}: {status}: {reason}\n  {text}")
+            said = f"{printable(f'{place}: {status}: {reason}')}\n  {text}"
         click.echo(f"{self._before}{said}", err=True)
+
+
+def _escaped(begin: bytes, *, whole: bool) -> str:
+    """Return the text of a reject for a terminal; if it is not UTF-8, all of it is shown as bytes,
+    so that it has escapes of one kind."""
+    try:
+        text = getincrementaldecoder("utf-8")().decode(begin, final=whole)
+    except UnicodeDecodeError:
+        return repr(begin)[2:-1]
+    return printable(text)
 
 
 def _too_large(size: int, limit: int) -> str:
