@@ -17,6 +17,7 @@ from eventonce.cli import main
 from eventonce.web import Serve
 from eventonce.web.admission import limits
 from eventonce.web.server import Server, listen
+from tests.helpers import Run
 
 Refused = Callable[..., str]
 
@@ -50,6 +51,15 @@ def test_a_port_that_is_taken_is_named(refused: Refused) -> None:
         port = str(taken.getsockname()[1])
         said = refused("--port", port, settings=SINK)
     assert f"cannot listen on 127.0.0.1:{port}" in said
+
+
+@pytest.mark.parametrize("port", ["abc", "70000"])
+def test_a_port_that_is_no_port_is_refused_with_the_numbers_that_are_allowed(
+    run: Run, port: str
+) -> None:
+    told = run("serve", "--port", port)
+    assert told.code == 2
+    assert f"{port!r} is not a port: give a number from 0 to 65535" in told.err
 
 
 def test_an_unknown_or_impossible_setting_is_named(refused: Refused) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import msgspec
 
@@ -26,11 +28,22 @@ from eventonce.runtime.observers import Tally, to_log
 from eventonce.runtime.retention import maintained
 
 
+class Port(click.IntRange):
+    """A port of an address."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a port: give a number from 0 to 65535.", param, ctx)
+
+
 @click.command()
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65_535),
+    type=Port(0, 65_535),
     help="The port; 0 takes a free one.  [default: 8080]",
 )
 @handler_option
