@@ -400,7 +400,12 @@ def test_show_forget_and_sweep_work_on_the_store_of_the_file(run: Run, tmp_path:
     shown = run("show", one)
     assert shown.code == 0
     assert ": done" in shown.out
-    key = json.loads(run("show", one, "--json").out)["key"]
+    document = json.loads(run("show", one, "--json").out)
+    rows = dict(line.split(maxsplit=1) for line in shown.out.splitlines()[1:])
+    assert rows["token"] == str(document["token"])
+    assert rows["by"] == f"{document['by']} (a hash of the transport id)"
+    assert rows["done"] == "yes"
+    key = document["key"]
     assert run("show", key).code == 0
     assert run("sweep").out == "deleted 0 of 1 record\n"
     assert run("forget", key, "--yes").code == 0

@@ -285,10 +285,17 @@ def _plain(value: Any) -> Any:
 def _rows(record: Record) -> list[tuple[str, object]]:
     # `dead` of a fact is one empty text, which adds nothing to the state above.
     return [
-        (name, _instant(value) if name in ("expires", "held_until", "at") else value)
-        for name, value in _document(record).items()
-        if value != [""]
+        (name, _shown(name, value)) for name, value in _document(record).items() if value != [""]
     ]
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in ("expires", "held_until", "at"):
+        return _instant(value)
+    if name == "by":
+        return f"{value} (a hash of the transport id)"
+    # Not as a count: the numbers of a record are mostly identifiers.
+    return "yes" if value is True else str(value)
 
 
 def _instant(milliseconds: int) -> str:
