@@ -34,6 +34,7 @@ def check(run: Run) -> Run:
             'store = "postgresql:/x"\nname = "n"',
             "1: store: 'postgresql:/x': must begin with postgresql://",
         ),
+        ('store = "sqlite:x.db"', "1: store: 'sqlite:x.db': write sqlite:///x.db"),
         ('store = "sqlite://x.db"', "1: store: sqlite://x.db: the path of a file is missing"),
         ('store = "memory:x"', "1: store: 'memory:x': memory: takes no path"),
         (

@@ -115,7 +115,10 @@ def adapter_of(uri: str) -> Adapter:
         )
     if scheme != "memory" and not rest.startswith("//"):
         # Otherwise a host would be read as a path.
-        raise ConfigError(f"store {masked(uri)!r}: must begin with {scheme}://")
+        shown = masked(uri)
+        path = shown.partition(":")[2] or "eventonce.db"
+        said = f"write sqlite:///{path}" if scheme == "sqlite" else f"must begin with {scheme}://"
+        raise ConfigError(f"store {shown!r}: {said}")
     return adapter
 
 
