@@ -36,7 +36,10 @@ STATUS_KINDS: Final[Mapping[int, Kind]] = {
     # Closed, because the rest of the body would be read as the next request.
     408: Kind("The body did not arrive in time.", {"connection": "close"}),
     413: Kind("The body is too large, or holds too many events."),
-    415: Kind("Neither JSON nor JSON Lines, or compressed.", {"accept-encoding": "identity"}),
+    415: Kind(
+        "The body is neither JSON nor JSON Lines, or it is compressed.",
+        {"accept-encoding": "identity"},
+    ),
     500: Kind("Something went wrong here; the log says what."),
     503: Kind(
         "Too much is under way, or the store is away: send again.",
