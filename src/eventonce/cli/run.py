@@ -109,10 +109,7 @@ def run(
     given = {option: value for option, value in worker_options.items() if value is not None}
     asked = msgspec.structs.replace(settings.file.worker, **given)
     settings = settings.also(worker=asked)
-    if rate is not None and not captured:
-        raise ConfigError("--rate needs --from: a queue has no rate limit")
-    if tap and captured:
-        raise ConfigError("--tap needs a queue: what --from reads is a capture already")
+    _check_options(captured, rate, tap)
     settings = checked_settings(settings, dashboard, worker=asked, tap=tap, taps=not captured)
     receivers = 1 if captured else asked.receivers
     source: Source = FileSource(captured, rate=rate or inf) if captured else _from_queue(asked)
@@ -164,6 +161,13 @@ def run(
     if report.error is not None:
         raise _readable(report.error)
     return FAILED if failed else 0
+
+
+def _check_options(captured: Sequence[Path], rate: float | None, tap: str | None) -> None:
+    if rate is not None and not captured:
+        raise ConfigError("--rate needs --from: a queue has no rate limit")
+    if tap and captured:
+        raise ConfigError("--tap needs a queue: what --from reads is a capture already")
 
 
 def _is_wanting(
