@@ -246,8 +246,8 @@ def test_a_fork_waits_for_the_end_of_a_read_of_another_thread(tmp_path: Path) ->
 
     def read() -> None:
         sqlite._connections.read(work)
-        # A read that begins during the fork waits for the end of the fork.
-        assert sqlite.stats().records == 0
+        # A read that begins during the fork waits for its end; by then the child may have claimed.
+        assert sqlite.stats().records <= 1
         ended.set()
 
     reader = threading.Thread(target=read)
