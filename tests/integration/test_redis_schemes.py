@@ -3,6 +3,7 @@ IAM for a password."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import hmac
 from pathlib import Path
@@ -221,6 +222,14 @@ def test_each_connection_logs_in_with_a_token_of_its_own(
         assert "X-Amz" not in repr(store)
         store.close()
         admin.close()
+
+
+@pytest.mark.usefixtures("credentials")
+def test_tokens_are_signed_after_a_garbage_collection() -> None:
+    tokens = Tokens("cache", "crm", "eu-central-1")
+    tokens.get_credentials()
+    gc.collect()
+    tokens.get_credentials()
 
 
 def test_tokens_need_credentials_and_a_region(

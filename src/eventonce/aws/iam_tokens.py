@@ -30,6 +30,8 @@ class TokenSigner:
         self._url = f"https://{host}/?{urlencode({'Action': 'connect', **user})}"
         self._region = region
         self._signer: Any = None
+        self._session: Any = None
+        """The session of the signer, which itself refers to it weakly."""
 
     def check_installed(self) -> None:
         """Raise ConfigError if the library that signs is not installed."""
@@ -61,7 +63,7 @@ class TokenSigner:
         from botocore.model import ServiceId  # noqa: PLC0415  likewise
         from botocore.signers import RequestSigner  # noqa: PLC0415  likewise
 
-        session = new_session()
+        self._session = session = new_session()
         region = region_of(session, self._region)
         if not region:
             raise ConfigError(
