@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from eventonce.cli.explain import _from_the_difference
 from tests.helpers import Run, write_lines
 
 Explain = Callable[..., str]
@@ -292,3 +293,10 @@ def test_an_empty_array_is_no_broken_json(run: Run, text: str) -> None:
     told = run("explain", "a.json")
     assert told.code == 1
     assert told.err == "eventonce: a.json: no event: the input is empty, or an empty array\n"
+
+
+def test_two_long_values_are_shown_from_their_difference_at_any_width() -> None:
+    for room in (2, 12, 40):
+        first, second = _from_the_difference("same" * 10 + "one", "same" * 10 + "two", room=room)
+        assert (first, second) == ("…mesamesameone", "…mesamesametwo")
+    assert _from_the_difference("abcdef", "abcxyz", room=4) == ("abcdef", "abcxyz")

@@ -308,7 +308,7 @@ def _from_the_difference(first: str, second: str, *, room: int) -> tuple[str, st
     this room."""
     pairs = enumerate(zip(first, second, strict=False))
     same = next((at for at, (one, two) in pairs if one != two), min(len(first), len(second)))
-    if max(len(first), len(second)) <= room or same < room // 2:
+    if max(len(first), len(second)) <= room or same < max(room // 2, SAME_SHOWN):
         return first, second
     begin = same - SAME_SHOWN
     return f"…{first[begin:]}", f"…{second[begin:]}"
