@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -13,6 +14,10 @@ from hypothesis import HealthCheck, settings
 from tests.helpers import Run, runner
 
 pytest_plugins = ["pytester"]
+
+# The import of the tests makes a million objects, which live as long as the process: the garbage
+# collector need not look at them, then or later.
+gc.disable()
 
 # The same examples every time, and none of them judged by how fast this machine happens to be.
 settings.register_profile(
@@ -28,6 +33,12 @@ settings.load_profile("steady")
 
 
 LOGGERS = ("", "eventonce", "eventonce.outcomes")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector begin, with the objects that the tests make from now on."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
