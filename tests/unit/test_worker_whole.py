@@ -516,6 +516,27 @@ class Choosy(MemoryStore):
         return verdicts
 
 
+def test_the_copies_of_a_slow_event_leave_room_for_other_events() -> None:
+    go = threading.Event()
+    ran: list[str] = []
+    source = InMemorySource()
+    source.waiting = [delivery(1) for _ in range(30)]
+
+    def handler(job: Job) -> None:
+        if job.event.id == "1":
+            assert go.wait(PATIENCE)
+        ran.append(job.event.id)
+
+    with working(Consumer(MemoryStore(), handler=handler), source, concurrency=2):
+        until(lambda: not source.waiting)
+        source.waiting = [delivery(2)]
+        until(lambda: ran == ["2"])
+        go.set()
+        until(lambda: len(source.acknowledged) == 31)
+    assert ran == ["2", "1"]
+    assert not source.postponed
+
+
 def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -168,8 +168,11 @@ class _Stage:
 class Stages:
     """The slots, and the stages before and after them."""
 
-    def __init__(self, runtime: Runtime, threads: int) -> None:
-        """`threads` is the most plain handlers that run side by side."""
+    def __init__(
+        self, runtime: Runtime, threads: int, waiting: Callable[[int], None] | None = None
+    ) -> None:
+        """`threads` is the most plain handlers that run side by side. `waiting` is called with 1
+        when a batch begins to wait for the runs of others, and with -1 when its wait ends."""
         self._runtime = runtime
         self._transactions = runtime.transactions
         self._slots: Slots[StagedBatch] = Slots(threads, self._run)
@@ -182,6 +185,7 @@ class Stages:
         }
         self._lock = threading.Lock()
         self._numbers = count(1)
+        self._waiting = waiting
         self._cancelled = False
 
     @property
@@ -297,6 +301,8 @@ class Stages:
                 return False
             batch.at_the_latest = self._slots.call_later(seconds, end_wait)
             batch.wait_number = number
+            if self._waiting is not None:
+                self._waiting(1)
         return None
 
     def give_up(self, batch: StagedBatch) -> None:
@@ -314,6 +320,8 @@ class Stages:
             batch.wait_number = 0
             assert batch.at_the_latest is not None
             self._slots.forget(batch.at_the_latest)
+            if self._waiting is not None:
+                self._waiting(-1)
         try:
             self._slots.call(lambda: self._advance(batch, not batch.cancelled))
         except RuntimeError as no_thread:

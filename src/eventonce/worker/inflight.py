@@ -25,6 +25,10 @@ arrive while the ten events before them are processed."""
 MOST_UNACKNOWLEDGED: Final = 200
 """Processed events that may wait for their acknowledgement before no more are received."""
 
+MOST_WAITING: Final = 200
+"""Copies that may wait for a run of this worker, and leave their room to other events. Each is
+held in memory; those beyond take up room."""
+
 SLOWEST_DECAY: Final = 0.8
 """The factor for the slowest time after each quicker event: after one slow event the worker
 receives less ahead for about twenty events."""
@@ -42,6 +46,7 @@ class Inflight:
         self._room = threading.Condition(self._lock)
         self._held: dict[int, tuple[Delivery, Groups[Delivery]]] = {}
         self._processed: set[int] = set()
+        self._waiting = 0
         self._reserved = 0
         self._closed = False
 
@@ -63,6 +68,12 @@ class Inflight:
     def note_time(self, seconds: float) -> None:
         """Note the time that a handler took."""
         self._slowest = max(seconds, (self._slowest or 0.0) * SLOWEST_DECAY)
+
+    def waits(self, more: int) -> None:
+        """Note that one event more waits for the run of its copy, or one less (-1)."""
+        with self._lock:
+            self._waiting += more
+            self._room.notify()
 
     def reserve(self, most: int, within: float) -> int:
         """Wait for room and reserve it; return how many events may be received now. The caller
@@ -168,7 +179,8 @@ class Inflight:
     def _free(self) -> int:
         if len(self._processed) > MOST_UNACKNOWLEDGED:
             return 0
-        return self._limit() - (len(self._held) - len(self._processed)) - self._reserved
+        at_work = len(self._held) - len(self._processed) - min(self._waiting, MOST_WAITING)
+        return self._limit() - at_work - self._reserved
 
     def _limit(self) -> int:
         """Return the number of events that may be in work, or begin soon."""

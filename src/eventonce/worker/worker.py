@@ -108,7 +108,7 @@ class Worker:
         self._store = Availability("the store", lately=3 * PROBE_AFTER)
         self._trial_key = new_trial_key()
         self._acks = AckBuffer(source, self._inflight, self._queue)
-        self._stages = consumer.runtime.awaiting.stages(settings.concurrency)
+        self._stages = consumer.runtime.awaiting.stages(settings.concurrency, self._inflight.waits)
         self._starter = consumer.runtime.awaiting.starter() if consumer.asynchronous else None
         self._context = copy_context()
         self._context.run(INSIDE_HANDLER.set, True)
