@@ -706,9 +706,9 @@ def test_a_store_in_memory_is_a_fault() -> None:
     assert not memory.fine
 
 
-def test_a_store_that_takes_no_write_is_a_fault() -> None:
-    uri = "sqlite:///a.db?wait=0"
-    with closing(SQLiteStore("a.db")) as store:
+def test_a_store_that_takes_no_write_is_a_fault(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/a.db?wait=0"
+    with closing(SQLiteStore(tmp_path / "a.db")) as store:
         assert all(it.fine for it in store_findings(uri))
         with store.transaction():
             (fault,) = [it for it in store_findings(uri) if not it.fine]
