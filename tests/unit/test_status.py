@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import get_args
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from eventonce.core import status
 from eventonce.core.status import MEANINGS, Status
 from eventonce.dashboard import health
-from eventonce.runtime import redrive
+from eventonce.runtime import log_lines, redrive
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Letter, Outcome
 from eventonce.worker import ack_buffer
@@ -53,9 +54,9 @@ def test_the_http_answer_asks_for_a_retry_of_unacknowledged_events_only() -> Non
 
 
 def test_another_status_that_is_a_failure_is_treated_as_one_everywhere(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (redrive, ack_buffer, health):
+    for module in (redrive, ack_buffer, health, log_lines):
         monkeypatch.setattr(module, "FAILURES", {"busy"})
     store = MemoryStore()
     letter = Letter("abc", "crm", "dead", "an older reason", "rule", b"key", b"{}", 1_000)
@@ -66,3 +67,6 @@ def test_another_status_that_is_a_failure_is_treated_as_one_everywhere(
     assert len({ack_buffer.delay_of(outcome, 1) for _ in range(20)}) > 2
     found = health.health(health.Seen(recent={"done": 99, "busy": 1}))
     assert "failure to be tried again" in str(found.sentence)
+    log_lines.write_line(Outcome(None, "busy", error=ValueError()), logging.getLogger())
+    log_lines.write_line(Outcome(None, "fenced", error=ValueError()), logging.getLogger())
+    assert [bool(line.exc_info) for line in caplog.records] == [True, False]

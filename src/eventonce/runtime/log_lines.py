@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from eventonce.core.reasons import GIVEN_UP, GIVEN_UP_BEFORE
 from eventonce.core.redaction import REDACTED
 from eventonce.core.routing import SHOWN
-from eventonce.core.status import COPIES, DEAD_LETTERS
+from eventonce.core.status import COPIES, DEAD_LETTERS, FAILURES
 from eventonce.errors import EventonceError, Reject, Retry
 from eventonce.log import on_one_line
 from eventonce.types import Outcome
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 INFO: Final = 20
 WARNING: Final = 30
 """The levels of `logging`."""
-
-RAISED: Final = frozenset[str](("failed", "dead"))
-"""The statuses of an event whose handler raised."""
 
 EXPECTED: Final = (EventonceError, Reject, Retry)
 """Errors that are logged without a traceback: code raises them on purpose, with the reason."""
@@ -41,7 +38,8 @@ def write_line(
     """Write the line: ids and the reason, never the event's content; a handler's error adds its
     traceback. `more` is the number of other outcomes that this line stands for."""
     event, error = outcome.event, outcome.error
-    raised = outcome.status in RAISED and not isinstance(error, EXPECTED)
+    # Not for a copy in the same batch, which is `busy` with the error of the event that it follows.
+    raised = outcome.status in FAILURES | DEAD_LETTERS and not isinstance(error, EXPECTED)
     # The traceback would show the value that is redacted in the reason.
     raised = raised and REDACTED not in outcome.reason
     status: str = outcome.status
