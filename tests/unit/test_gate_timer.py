@@ -213,6 +213,26 @@ def test_a_lease_is_renewed_when_a_third_of_it_has_passed(
     assert dues == [1_020.0, 1_020.0]
 
 
+def test_the_timer_renews_no_more_leases_in_one_call_than_the_limit_of_items(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "MOST_ITEMS", 2)
+    asked: list[int] = []
+    store = WatchedStore(lambda _, some: asked.append(len(some)))
+    with Consumer(store, rules=ruled(), handler=lambda _: None) as consumer:
+        gate: Any = consumer.runtime.gate
+        gate._timer = threading.current_thread()
+        for many in (1, 1, 1, 3, 1):
+            plans: list[Any] = consumer.runtime.plan([call(number) for number in range(many)])
+            leased = gates.LeasedRuns([Run(plan, plan.claim, token=1) for plan in plans])
+            leased.due = len(gate._leased)
+            gate._leased.add(leased)
+        for _ in range(4):
+            gate._tend(gate._timer)
+    # A batch of more events is not divided.
+    assert asked == [2, 1, 3, 1]
+
+
 def timer_of(consumer: Consumer) -> threading.Thread:
     gate: Any = consumer.runtime.gate
     with consumer.once(call(0)):

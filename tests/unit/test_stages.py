@@ -253,15 +253,14 @@ def test_an_unavailable_store_is_called_once_for_all_waiting_batches() -> None:
     assert asked in ([5], [asked[0], 5 - asked[0]])
 
 
-def test_one_call_claims_no_more_events_than_the_limit_of_items(
+def test_one_call_has_no_more_events_than_the_limit_of_items(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("eventonce.runtime.stages.MOST_ITEMS", 2)
-    claimed: list[int] = []
+    asked: dict[str, list[int]] = {"claim": [], "settle": []}
 
     def look(verb: str, some: Sequence[Any]) -> None:
-        if verb == "claim":
-            claimed.append(len(some))
+        asked[verb].append(len(some))
 
     store = WatchedStore(look)
     with (
@@ -269,9 +268,9 @@ def test_one_call_claims_no_more_events_than_the_limit_of_items(
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        stages.submit([ended.batch(number) for number in range(5)])
-        assert [statuses(ended.next().result()) for _ in range(5)] == [["done"]] * 5
-    assert max(claimed) == 2
+        stages.submit([ended.batch(number) for number in range(7)])
+        assert [statuses(ended.next().result()) for _ in range(7)] == [["done"]] * 7
+    assert max(asked["claim"]) == max(asked["settle"]) == 2
 
 
 def test_a_starter_of_many_batches_keeps_no_handler_that_has_ended() -> None:

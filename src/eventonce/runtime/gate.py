@@ -292,7 +292,14 @@ class Gate:
             now = time.monotonic()
             if self._timer is not own:
                 return
-            ready = [leased for leased in list(self._leased) if leased.due <= now]
+            ready: list[LeasedRuns] = []
+            size = 0
+            for leased in sorted(self._leased, key=attrgetter("due")):
+                size += len(leased.runs)
+                # The others are visited next, without a sleep.
+                if leased.due > now or (ready and size > MOST_ITEMS):
+                    break
+                ready.append(leased)
             if not ready:
                 self._sleep(own, now)
                 return

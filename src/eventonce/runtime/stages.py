@@ -362,8 +362,14 @@ class Stages:
         items_of: Callable[[StagedBatch], Sequence[Item]],
         call: Callable[[Sequence[Item]], Sequence[Any]],
     ) -> None:
-        """Make one call for all batches, and give each its answers."""
+        """Make one call for all batches, or several if they have more than `MOST_ITEMS` together;
+        give each batch its answers."""
         wanted = [items_of(batch) for batch in batches]
+        if len(batches) > 1 and sum(map(len, wanted)) > MOST_ITEMS:
+            half = len(batches) // 2
+            for some in (batches[:half], batches[half:]):
+                self._call(some, items_of, call)
+            return
         try:
             answers = call([item for items in wanted for item in items])
         except BaseException as error:  # noqa: BLE001  for the engine, or for the caller
@@ -378,9 +384,9 @@ class Stages:
         at = 0
         begun: list[StagedBatch] = []
         for batch, items in zip(batches, wanted, strict=True):
-            some = answers[at : at + len(items)]
+            own = answers[at : at + len(items)]
             at += len(items)
-            self._advance(batch, some, begun=begun)
+            self._advance(batch, own, begun=begun)
         if begun:
             self._put(begun)
 
