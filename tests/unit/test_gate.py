@@ -349,13 +349,12 @@ def test_a_batch_in_flight_finishes_after_its_consumer_is_closed() -> None:
 def test_the_timer_starts_again_for_a_batch_after_close() -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     gate = consumer.runtime.gate
-    for _ in range(2):
-        with consumer.once(call(0)):
-            pass
-        with consumer.once(call(time.monotonic_ns())):
+    for number in range(2):
+        with consumer.once(call(number)):
             assert gate._timer is not None
             assert gate._timer.is_alive()
-            gate.close()
+        gate.close()
+        assert gate._timer is None
 
 
 def threads_used(most: int, items: list[str], *, close_at_once: bool) -> int:

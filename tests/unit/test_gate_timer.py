@@ -274,6 +274,23 @@ def test_a_stopped_timer_has_no_time_for_its_next_check(monkeypatch: pytest.Monk
     assert gate._timer_due == inf
 
 
+def test_the_leases_of_runs_are_renewed_after_their_consumer_is_closed() -> None:
+    """The runs of another thread, for example, which `close` does not wait for."""
+    renewed: list[str] = []
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        if verb == "settle":
+            renewed.append(some[0].action)
+
+    def handler(_: Job) -> None:
+        consumer.close()
+        renewed.clear()
+        until(lambda: renewed.count("extend") > 1)
+
+    consumer = Consumer(WatchedStore(look), rules=ruled(lease=0.3), handler=handler)
+    assert statuses(consumer.process([call(0)])) == ["done"]
+
+
 def test_a_timer_that_ends_late_does_not_stop_the_next_timer() -> None:
     under_way, go = threading.Event(), threading.Event()
 
@@ -282,18 +299,21 @@ def test_a_timer_that_ends_late_does_not_stop_the_next_timer() -> None:
             under_way.set()
             assert go.wait(PATIENCE)
 
-    consumer = Consumer(WatchedStore(look), rules=ruled(lease=0.03))
+    consumer = Consumer(WatchedStore(look), rules=ruled(lease=0.03), handler=lambda _: None)
     gate: Any = consumer.runtime.gate
-    with consumer.once(call(0)):
-        assert under_way.wait(PATIENCE)
-        ended = gate._timer
-        consumer.close()
-        with consumer.once(call(1)):
-            timer = gate._timer
-            go.set()
-            ended.join(PATIENCE)
-            assert gate._timer is timer
-            assert timer.is_alive()
+    plan: Any = consumer.runtime.plan([call(0)])[0]
+    leased = gates.LeasedRuns([Run(plan, plan.claim, token=1)])
+    gate.renew(leased)
+    assert under_way.wait(PATIENCE)
+    ended = gate._timer
+    gate.let_go(leased, [])
+    consumer.close()
+    with consumer.once(call(1)):
+        timer = gate._timer
+        go.set()
+        ended.join(PATIENCE)
+        assert gate._timer is timer
+        assert timer.is_alive()
     consumer.close()
 
 

@@ -212,10 +212,12 @@ class Gate:
                 self._settlements.ask(settlements)
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timer. While there are runs, of an inline batch in another thread for example,
+        the timer goes on, and then ends by itself."""
         with self._lock:
-            self._timer, self._timer_due = None, inf
-            self._wake.notify_all()
+            if not self._leased:
+                self._timer, self._timer_due = None, inf
+                self._wake.notify_all()
 
     def _grant(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Claim in the store, and note the granted runs before any caller gets its answer."""
