@@ -327,6 +327,29 @@ def test_an_event_is_released_if_its_loop_is_closed_before_its_handler_ends(*, b
     assert not task.done()
 
 
+def test_an_event_whose_loop_was_stopped_and_not_closed_is_free_when_its_lease_ends() -> None:
+    async def handler(_: Job) -> None:
+        started.set()
+        await asyncio.sleep(PATIENCE)
+
+    store, started, loop = MemoryStore(), asyncio.Event(), asyncio.new_event_loop()
+    with Consumer(store, rules=ruled(lease=0.3), handler=handler) as consumer:
+        task = loop.create_task(consumer.process_async([call(1)]))
+        loop.run_until_complete(started.wait())
+
+        def is_free() -> bool:
+            plan = consumer.runtime.plan([call(1)])[0]
+            assert isinstance(plan, Plan)
+            return store.claim([plan.claim])[0].kind == "run"
+
+        until(is_free)
+        # The task never ends, and asyncio would report that during a later test.
+        for left in asyncio.all_tasks(loop):
+            left._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+    assert not task.done()
+
+
 class Uncommitted(MemoryStore):
     """A store whose transactions end with an error that is not a store error."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,6 +25,9 @@ from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.log import log
 from eventonce.runtime.lane import MOST_ITEMS, Lane
 from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
+
+if TYPE_CHECKING:
+    from eventonce.runtime.stages import Starter
 
 SETTLE_PAUSES: Final = (0.05, 0.2, 1.0)
 """Seconds between tries to settle while the store is away: the effect has happened, so a retry is
@@ -48,7 +51,7 @@ class LeasedRuns:
     a run out of `finished` settles it: the timer after `SETTLE_INTERVAL`, else the engine.
     """
 
-    __slots__ = ("due", "end_closed", "finished", "runs", "shared", "taken")
+    __slots__ = ("due", "finished", "runs", "shared", "starter", "taken")
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -59,8 +62,8 @@ class LeasedRuns:
         """Finished runs that the timer is settling now."""
         self.due = inf
         """The moment when the timer visits these runs, by the monotonic clock."""
-        self.end_closed: Callable[[], None] | None = None
-        """Called by the timer: ends the runs whose event loop was closed."""
+        self.starter: Starter | None = None
+        """The starter of their async handlers, if the handlers have a loop that may stop."""
 
 
 class Gate:
@@ -313,12 +316,8 @@ class Gate:
             for leased in ready:
                 finished += [(leased, run) for run in self._take(leased)]
                 leased.due = self._due_again(leased, now)
-            settling = {run for _, run in finished}
-            live = [
-                run
-                for run in due
-                if run not in overdue and run not in settling and _needs_its_lease(run)
-            ]
+            resting = {run for _, run in finished}.union(overdue, *map(_stopped, ready))
+            live = [run for run in due if run not in resting and _needs_its_lease(run)]
         for run in overdue:
             log().warning(
                 "%s: the handler has run for longer than the timeout of its rule, %s; its lease is "
@@ -328,8 +327,8 @@ class Gate:
             )
         self._renew_and_settle(live, finished)
         for leased in ready:
-            if leased.end_closed is not None:
-                leased.end_closed()
+            if leased.starter is not None:
+                leased.starter.end_closed()
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
         """Sleep until the next runs are due. Only a batch that is due earlier wakes the timer: a
@@ -418,6 +417,14 @@ def _needs_its_lease(run: Run) -> bool:
     if not run.finished:
         return True
     return run.kept is None and (run.error is not None or not run.in_transaction)
+
+
+def _stopped(leased: LeasedRuns) -> list[Run]:
+    """Return the runs whose event loop is stopped: it may never run again. If it runs in time, the
+    next renewal finds their leases."""
+    if leased.starter is None or leased.starter.loop_runs:
+        return []
+    return [run for run in leased.runs if run.plan.asynchronous]
 
 
 def _renewal(run: Run, now: float) -> Claim:

@@ -229,6 +229,10 @@ class _Starter:
         self._started[run] = returned
         self._calls.call(self._begin, (run, context))
 
+    @property
+    def loop_runs(self) -> bool:
+        return self._calls.loop.is_running()
+
     def end_closed(self) -> None:
         if self._calls.loop.is_closed():
             for run in list(self._started):

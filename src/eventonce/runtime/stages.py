@@ -45,6 +45,11 @@ class Starter(Protocol):
         """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
+    @property
+    def loop_runs(self) -> bool:
+        """Whether the loop runs: otherwise its handlers make no progress."""
+        ...
+
     def end_closed(self) -> None:
         """End the runs on a loop that was closed meanwhile: no task of the loop can."""
         ...
@@ -396,8 +401,7 @@ class Stages:
         running = batch.running
         running.execute(runs)
         assert running.leased is not None
-        if batch.starter is not None:
-            running.leased.end_closed = batch.starter.end_closed
+        running.leased.starter = batch.starter
         if running.leased.shared:
             batch.returned = count(1)
         starter, plain = batch.starter, runs
