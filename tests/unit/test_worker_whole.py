@@ -554,6 +554,23 @@ def test_an_event_that_the_store_cannot_hold_does_not_make_the_store_unavailable
     assert seconds > 10
 
 
+def test_no_event_is_received_after_an_unknown_error_of_the_store_until_a_trial_succeeds() -> None:
+    asked: list[str] = []
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        asked.append("trial" if verb == "claim" and is_probe(some[0]) else verb)
+        if asked[-1] == "claim" and asked.count("claim") == 1:
+            raise StoreError("what is this?")
+
+    source = InMemorySource()
+    source.waiting = [delivery(1)]
+    with working(Consumer(WatchedStore(look), handler=lambda _: None), source):
+        until(lambda: source.postponed)
+        source.waiting = [delivery(2)]
+        until(lambda: source.acknowledged)
+    assert asked[asked.index("claim") + 1 :][:3] == ["trial", "settle", "claim"]
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable("kms: away"), SourceUnavailable("sqs: away")])
 def test_a_dead_letter_that_cannot_be_kept_does_not_make_the_store_unavailable(
     caplog: pytest.LogCaptureFixture, error: Exception

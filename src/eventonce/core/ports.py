@@ -68,7 +68,8 @@ class Store(Protocol):
     time, also while others ask for the same key; an answer is as durable as the store's page in the
     docs says.
     Not guaranteed: that a batch is one transaction. A failure of one claim is a verdict of kind
-    `error`; a failure of the call is `StoreUnavailable`, and a part of it may have been written.
+    `error`; a failure of the call is `StoreUnavailable`, and a part of it may have been written. A
+    worker takes any other StoreError for a failure of the whole store, too.
     Asking again with the same nonces and tokens is always safe.
     `now` is for tests; without it the store's own clock decides.
     """

@@ -204,6 +204,7 @@ class Worker:
         except (ConfigError, StoreMismatch) as error:
             self._threads.end(Died("the store", error))
         except StoreError as error:
+            # Of the whole call: the refusal of one event is a verdict, and no exception.
             self._store.failed(error)
         except BaseException:  # an observer may call `sys.exit`
             # An unexpected error of one event must not stop the others. The event comes again,
