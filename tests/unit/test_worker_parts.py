@@ -12,7 +12,7 @@ from eventonce.sockets import address
 from eventonce.types import Outcome, Status
 from eventonce.worker.ack_buffer import AckBuffer, delay_of
 from eventonce.worker.availability import Availability
-from eventonce.worker.inflight import Inflight
+from eventonce.worker.inflight import MOST_WAITING, Inflight
 from tests.unit.test_worker_whole import InMemorySource
 
 
@@ -70,6 +70,27 @@ def test_a_settled_event_makes_room_before_its_acknowledgement_is_sent() -> None
     inflight.gone(received[:1])
     assert len(inflight) == 3
     assert inflight.reserve(10, 0) == 1
+
+
+def test_copies_that_wait_leave_their_places_and_are_bounded() -> None:
+    inflight = _inflight()
+    received: list[Delivery] = []
+    for _ in range(2 * MOST_WAITING):
+        room = inflight.reserve(10, 0)
+        inflight.put(room, some := _received(*[""] * room))
+        received += some
+        for _ in some:
+            inflight.waits(1)
+    assert len(received) == MOST_WAITING + 4
+    assert inflight.received_before(inf) == received
+    # When the waits are over, no event is received until the places are free again.
+    for _ in received:
+        assert inflight.full
+        inflight.waits(-1)
+    for ended, one in enumerate(received):
+        assert inflight.full == (ended <= MOST_WAITING)
+        inflight.acknowledged(one)
+        inflight.gone([one])
 
 
 def test_one_event_of_a_fifo_group_is_begun_at_a_time() -> None:
