@@ -129,6 +129,19 @@ def test_a_failure_to_delay_a_message_is_logged_and_the_message_stays_in_the_que
     assert shop.ran == ["b"]
 
 
+def test_the_number_of_messages_whose_delay_the_queue_refuses_is_logged(
+    held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop()
+    shop.after = {"a": 5, "b": 6}
+    held.refused = ["b"]
+    batch = [record(call) | {"receiptHandle": call} for call in "ab"]
+    assert failures(shop.handler({"Records": batch}, None)) == ["message-a", "message-b"]
+    assert held.asked == [("a", 5), ("b", 6)]
+    assert f"no effect for 1 records of {ARN}" in caplog.text
+    assert "the queue refused it" in caplog.text
+
+
 @pytest.mark.parametrize("odd", [{}, {"receiptHandle": None}, {"eventSourceARN": 7}])
 def test_a_record_without_a_receipt_or_a_valid_queue_arn_is_not_delayed(
     held: Held, odd: Any

@@ -221,9 +221,13 @@ async def leaves(connection: psycopg.AsyncConnection[Any]) -> None:
         pass
 
 
+STREAMS: list[Any] = []
+"""Streams that the handlers do not read to their ends."""
+
+
 async def streams(connection: psycopg.AsyncConnection[Any]) -> None:
-    async for _ in connection.cursor().stream("SELECT generate_series(1, 100000)"):
-        break
+    STREAMS.append(connection.cursor().stream("SELECT generate_series(1, 100000)"))
+    await anext(STREAMS[-1])
 
 
 @pytest.mark.parametrize(
@@ -238,6 +242,7 @@ async def streams(connection: psycopg.AsyncConnection[Any]) -> None:
         (rolls_back, "rollback() is refused"),
         (closes, "close() is refused"),
         (leaves, "`async with` over the connection is refused"),
+        (streams, "still in flight"),
     ],
 )
 def test_a_handler_that_raises_or_misuses_its_transaction_fails_and_is_rolled_back(

@@ -59,8 +59,11 @@ def test_the_callers_pool_gets_its_connections_back_as_they_were(cluster: Cluste
         assert set(store.settle(completed(store, [fact(*new_keys(1))]))) == {"kept"}
         with store.transaction() as transaction:
             assert transaction.connection.execute("SELECT 1 AS n").fetchone() == {"n": 1}
-        with pool.connection() as connection:
-            assert not connection.autocommit
+        with pool.connection() as one, pool.connection() as other:
+            for connection in (one, other):
+                assert not connection.autocommit
+                row: object = connection.execute("SELECT 1 AS n").fetchone()
+                assert row == {"n": 1}
         store.close()
         assert not pool.closed
 

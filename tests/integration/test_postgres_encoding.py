@@ -65,6 +65,9 @@ def test_the_store_works_with_the_encoding_that_the_uri_asks_for(
 ) -> None:
     store = PostgresStore(cluster.uri("sql_ascii", options=f"?client_encoding={encoding}"))
     works(store)
+    # It is UTF8 unless the URI says otherwise.
+    asked = store._connections.do(lambda it: it.info.parameter_status("client_encoding"))
+    assert asked == encoding
     store.close()
 
 

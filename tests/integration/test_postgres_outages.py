@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -35,10 +34,8 @@ def test_a_connection_without_an_answer_times_out_and_the_next_call_succeeds(
     (pid,) = backends(cluster, "frozen")
     os.kill(pid, signal.SIGSTOP)
     try:
-        begun = time.monotonic()
         with pytest.raises(StoreUnavailable, match="no answer within 1 s"):
             store.settle([Settlement(claim, run.token, "complete")])
-        assert time.monotonic() - begun < PATIENCE
         # The next call uses another connection.
         following = fact(other)
         assert answered(lambda: store.claim([following]))[0].kind == "run"
@@ -178,6 +175,7 @@ def backends(cluster: Cluster, name: str) -> list[int]:
 
 def cut_all(cluster: Cluster) -> None:
     """End every connection of eventonce, as a restart or a firewall would."""
+    assert backends(cluster, "eventonce")
     cluster.execute(
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name = 'eventonce'"

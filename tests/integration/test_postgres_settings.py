@@ -52,6 +52,14 @@ def test_the_command_that_the_error_names_creates_the_schema(
     assert stop.value.code == 0
     assert store.claim([fact(*new_keys(1))])[0].kind == "run"
     store.close()
+    assert schemas(blank) == ["other" if options else "eventonce"]
+
+
+def schemas(cluster: Cluster) -> list[str]:
+    """The schemas with a table of records."""
+    with cluster.connect() as connection:
+        query = "SELECT schemaname FROM pg_tables WHERE tablename = 'records'"
+        return [name for (name,) in connection.execute(query).fetchall()]
 
 
 def test_the_uri_in_a_named_command_holds_no_secret() -> None:
@@ -88,6 +96,7 @@ def test_with_a_pool_the_error_names_the_call_that_creates_the_schema(blank: Clu
         _, _, named = str(told.value).partition("Create it with: ")
         eval(named, {"PostgresStore": PostgresStore, "pool": pool})
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
+    assert schemas(blank) == ["other"]
 
 
 def test_the_output_of_a_dry_run_is_marked_and_can_be_run_as_sql(

@@ -110,8 +110,8 @@ def test_scripts_are_sent_to_servers_that_have_lost_them(
 
 def test_a_lost_connection_is_replaced(cluster: ValkeyCluster, store: RedisStore) -> None:
     works(store)
-    for node in cluster.nodes:
-        node.client().client_kill_filter(_type="normal", skipme=True)
+    for node in cluster.nodes[:3]:
+        assert node.client().client_kill_filter(_type="normal", skipme=True)
     claims = [fact(key) for key in new_keys(100)]
     runs = store.claim(claims)
     assert {run.kind for run in runs} == {"run"}

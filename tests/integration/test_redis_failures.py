@@ -68,7 +68,7 @@ def test_work_goes_on_after_a_restart() -> None:
 
 def test_a_lost_connection_is_replaced(node: Node, store: RedisStore) -> None:
     assert store.claim([_claim()])[0].kind == "run"
-    node.client().client_kill_filter(_type="normal", skipme=True)
+    assert node.client().client_kill_filter(_type="normal", skipme=True)
     assert store.claim([_claim()])[0].kind == "run"
 
 

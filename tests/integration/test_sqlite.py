@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -270,11 +271,11 @@ def test_records_that_have_not_expired_are_not_dropped_by_claims(sqlite: SQLiteS
 def test_each_claim_looks_at_only_a_few_records_for_expiry(sqlite: SQLiteStore) -> None:
     """However many records there are: other calls wait for as long as a claim looks."""
     chance = random.Random(1)
-    complete(sqlite, [fact(chance.randbytes(16)) for _ in range(5_000)])
-    for _ in range(10):
+    complete(sqlite, [fact(chance.randbytes(16)) for _ in range(20_000)])
+    for _ in range(20):
         sqlite.claim([fact(chance.randbytes(16)) for _ in range(100)], NOW + 864_000_000)
-    dropped = 6_000 - sqlite.stats().records
-    assert dropped <= store.LOOKS_AT_ONCE + 1_000 * store.LOOKS
+    dropped = 22_000 - sqlite.stats().records
+    assert 0 < dropped <= store.LOOKS_AT_ONCE + 2_000 * store.LOOKS
 
 
 # Transactions
@@ -407,6 +408,8 @@ def test_a_renewal_waits_for_the_transaction_of_another_thread(sqlite: SQLiteSto
         with sqlite.transaction():
             extend = Settlement(fact(1), run.token, "extend")
             renewal = pool.submit(sqlite.settle, [extend], NOW)
+            until(lambda: renewal.done() or sqlite._connections.lock._calls)
+            assert not renewal.done()
         assert renewal.result(PATIENCE) == ["kept"]
 
 
@@ -436,10 +439,21 @@ def test_a_call_that_waits_too_long_does_not_disturb_the_open_transaction(
         assert sqlite.settle([extend], NOW) == ["kept"]
 
 
-def test_a_claim_waits_for_the_lock_of_another_connection(path: Path, sqlite: SQLiteStore) -> None:
+def test_a_claim_waits_for_the_lock_of_another_connection(
+    path: Path, sqlite: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+
+    def pause(*_: float) -> float:
+        refused.set()
+        return 0.001
+
+    monkeypatch.setattr(admin, "random", SimpleNamespace(uniform=pause))
     with closing(raw(path)) as other, ThreadPoolExecutor(1) as pool:
         other.execute("BEGIN IMMEDIATE")
         answer = pool.submit(sqlite.claim, [fact(1)])
+        assert refused.wait(PATIENCE)
+        assert not answer.done()
         other.execute("COMMIT")
         assert [verdict.kind for verdict in answer.result(PATIENCE)] == ["run"]
 
