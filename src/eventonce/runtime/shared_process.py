@@ -38,9 +38,7 @@ class SharedProcess:
         # Sets of batches: an interrupted batch may leave twice.
         self._entered: set[object] = set()
         self._alone: set[object] = set()
-        """Batches that are alone, or wait to be."""
-        self._entered_alone: set[object] = set()
-        """Batches that entered alone and have not left."""
+        """Batches that are alone, which have entered, or that wait to be."""
         self._others_wait_until = 0.0
         """The moment until which others wait for these batches, by the monotonic clock."""
 
@@ -77,7 +75,7 @@ class SharedProcess:
             if time.monotonic() >= end:
                 with self._lock:
                     self._alone.discard(batch)
-                return None if self._entered_alone else self._enters_at_once(batch)
+                return None if self._alone & self._entered else self._enters_at_once(batch)
             yield
         return True
 
@@ -86,7 +84,6 @@ class SharedProcess:
         self._entered.discard(batch)
         if self._alone:
             with self._lock:
-                self._entered_alone.discard(batch)
                 self._alone.discard(batch)
 
     def _enters_beside(self, batch: object, end: float) -> bool:
@@ -101,7 +98,6 @@ class SharedProcess:
             if self._entered:
                 return False
             self._entered.add(batch)
-            self._entered_alone.add(batch)
             self._others_wait_until = time.monotonic() + ALONE_WAIT
             return True
 
