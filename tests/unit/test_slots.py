@@ -90,7 +90,7 @@ def test_a_call_beside_a_slow_handler_does_not_wait_for_the_watcher(
     slots = Slots[str](MOST, work)
     try:
         slots.put(["slow"])
-        until(lambda: slots.busy and time.monotonic() - slots._moved > ALONE_FOR)
+        until(lambda: slots._running and time.monotonic() - slots._moved > ALONE_FOR)
         slots.call(called.set)
         assert called.wait(PATIENCE)
     finally:

@@ -100,7 +100,7 @@ def test_cancelled_stages_release_events_that_have_not_begun_while_a_handler_run
         ended = Ended(consumer)
         stages.submit([ended.batch(0)])
         assert begun.wait(PATIENCE)
-        assert stages.busy == 1
+        assert stages._slots._running == 1
         # A copy of the running event, together with an event that waits for a thread.
         stages.submit([ended.batch(0, 1), ended.batch(2)])
         until(lambda: len(stages._slots._waiting) == 2)
@@ -344,7 +344,7 @@ def test_a_thread_that_has_run_handlers_is_free_for_other_batches() -> None:
         for number in range(3):
             stages.submit([ended.batch(number)])
             assert statuses(ended.next().result()) == ["done"]
-            until(lambda: stages.busy == 0)
+            until(lambda: stages._slots._running == 0)
 
 
 class Raced(deque[Any]):

@@ -193,11 +193,6 @@ class Stages:
         self._waiting = waiting
         self._cancelled = False
 
-    @property
-    def busy(self) -> int:
-        """Threads that run plain handlers."""
-        return self._slots.busy
-
     def submit(self, batches: Sequence[StagedBatch]) -> None:
         """Bring the events of these batches to their outcomes; the batches are claimed together."""
         for batch in batches:
