@@ -436,7 +436,7 @@ def test_a_batch_whose_caller_gave_up_does_not_wait_to_begin() -> None:
             ended = Ended(consumer)
             batch = ended.batch(0)
             stages.submit([batch])
-            until(lambda: batch.entry is not None)
+            until(lambda: stages._slots._later)
             assert ended.none_left()
             stages.give_up(batch)
             assert statuses(ended.next().result()) == ["busy"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from eventonce.core.engine import Ask, Enter, Execute, Keep, Request, Settle, Wait
 from eventonce.core.outcomes import finish, settlement
@@ -59,7 +59,6 @@ class StagedBatch:
     """A running batch on its way through the stages."""
 
     request: Any = None
-    entry: Any = None
     wait_number = 0
     """The number of the current wait, which its end must name; 0 while the batch does not wait."""
     at_the_latest: Later | None = None
@@ -232,26 +231,16 @@ class Stages:
         running = batch.running
         steps = running.steps or running.begin()
         try:
-            while True:
-                request = steps.send(answer) if error is None else steps.throw(error)
-                batch.request, error = request, None
-                if type(request) is Execute:
-                    self._execute(batch, request.runs, begun)
-                    return
-                stage = self._stages.get(type(request))
-                if stage is not None:
-                    stage.put(batch)
-                    return
-                if isinstance(request, Wait):
-                    answer = self._begin_wait(batch, request)
-                    if answer is None:
-                        return
-                else:
-                    assert isinstance(request, Enter)
-                    batch.entry = running.entering(alone=request.alone)
-                    entered, answer = self._entered(batch)
-                    if not entered:
-                        return
+            batch.request = request = steps.send(answer) if error is None else steps.throw(error)
+            if type(request) is Execute:
+                self._execute(batch, request.runs, begun)
+            elif (stage := self._stages.get(type(request))) is not None:
+                stage.put(batch)
+            elif isinstance(request, Wait):
+                self._begin_wait(batch, request)
+            else:
+                assert isinstance(request, Enter)
+                self._enter(batch, running.entering(alone=request.alone))
         except StopIteration as stop:
             running.end(stop.value)
             self._end(batch)
@@ -272,38 +261,37 @@ class Stages:
         except BaseException:  # noqa: BLE001  it must not end a thread that other batches need
             log().exception("the caller could not be told that its batch has ended")
 
-    def _entered(self, batch: StagedBatch) -> tuple[bool, bool | None]:
-        """Whether the batch may begin now, and the answer to its `Enter`; else ask again later."""
+    def _enter(self, batch: StagedBatch, entry: Generator[None, None, bool | None]) -> None:
+        """Go on with the batch as soon as it may begin."""
+        answer: bool | None = None
         if batch.cancelled or self._cancelled:
             # Freed after its claim, an event that ended a process would run beside others next.
             batch.cancelled = True
-            return True, None
-        try:
-            next(batch.entry)
-        except StopIteration as stop:
-            return True, cast("bool | None", stop.value)
-        self._slots.call_later(ENTER_INTERVAL, partial(self._enter_again, batch))
-        return False, None
+        else:
+            try:
+                next(entry)
+            except StopIteration as stop:
+                answer = stop.value
+            else:
+                self._slots.call_later(ENTER_INTERVAL, partial(self._enter, batch, entry))
+                return
+        self._advance(batch, answer)
 
-    def _enter_again(self, batch: StagedBatch) -> None:
-        entered, answer = self._entered(batch)
-        if entered:
-            self._advance(batch, answer)
-
-    def _begin_wait(self, batch: StagedBatch, wanted: Wait) -> bool | None:
-        """Let the batch wait for other runs; False if it must not wait, None if it does."""
+    def _begin_wait(self, batch: StagedBatch, wanted: Wait) -> None:
+        """Let the batch wait for other runs, or go on if it must not wait."""
         number = next(self._numbers)
         end_wait = partial(self._end_wait, batch, number)
         # Under the lock of `_end_wait`: the other run may end before the number is set.
         with self._lock:
             seconds = batch.running.wait(wanted, end_wait)
-            if not seconds or batch.cancelled:
-                return False
-            batch.at_the_latest = self._slots.call_later(seconds, end_wait)
-            batch.wait_number = number
-            if self._waiting is not None:
-                self._waiting(1)
-        return None
+            waits = seconds > 0 and not batch.cancelled
+            if waits:
+                batch.at_the_latest = self._slots.call_later(seconds, end_wait)
+                batch.wait_number = number
+                if self._waiting is not None:
+                    self._waiting(1)
+        if not waits:
+            self._advance(batch, answer=False)
 
     def give_up(self, batch: StagedBatch) -> None:
         """Cancel this batch, whose caller is gone: begin no more handlers, and wait for no other
