@@ -20,7 +20,7 @@ from eventonce import Consumer, Job
 from eventonce.runtime.async_scope import TransactionThreads
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import THIS_PROCESS
-from eventonce.runtime.stages import StagedBatch
+from eventonce.runtime.stages import StagedBatch, Stages
 from tests.helpers import PATIENCE, call, ruled
 
 CALLS = range(6)
@@ -51,7 +51,7 @@ def on_loop(consumer: Consumer) -> None:
 def staged(consumer: Consumer) -> None:
     """The batches go through stages, as in a worker."""
     runtime, told = consumer.runtime, SimpleQueue[StagedBatch]()
-    stages = runtime.awaiting.stages(2)
+    stages = Stages(runtime, 2)
     running = [RunningBatch(runtime, runtime.plan([call(number)]), CopyWait(5)) for number in CALLS]
     batches = [StagedBatch(one, told.put, context=copy_context()) for one in running]
     stages.submit(batches[:2])

@@ -61,7 +61,7 @@ class Ended:
 
 @contextmanager
 def staged(consumer: Consumer, threads: int = 1) -> Iterator[Stages]:
-    stages = consumer.runtime.awaiting.stages(threads)
+    stages = Stages(consumer.runtime, threads)
     yield stages
     stages.close()
 

@@ -97,10 +97,6 @@ class Asynchronous:
         `meanwhile` in this thread before the wait."""
         self.loop_thread.run(_side_by_side(runs, leased, self._scope_of), meanwhile)
 
-    def stages(self, threads: int, waiting: Callable[[int], None] | None = None) -> Stages:
-        """Return new stages, for a worker; `waiting` as for `Stages`."""
-        return Stages(self._runtime, threads, waiting)
-
     def starter(self) -> _Starter:
         """Return a starter of handlers on the consumer's own loop, for a worker."""
         return _Starter(LoopCalls(self.loop_thread.loop()), self._scope_of)

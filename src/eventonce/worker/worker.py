@@ -32,7 +32,7 @@ from eventonce.errors import (
 from eventonce.runtime.gate import is_overdue
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.runtime.shared_process import INSIDE_HANDLER
-from eventonce.runtime.stages import StagedBatch
+from eventonce.runtime.stages import StagedBatch, Stages
 from eventonce.stores.probe import new_trial_key
 from eventonce.types import Event, Outcome
 from eventonce.worker.ack_buffer import NOT_BEGUN_DELAY, AckBuffer, delay_of, pause
@@ -108,7 +108,7 @@ class Worker:
         self._store = Availability("the store", lately=3 * PROBE_AFTER)
         self._trial_key = new_trial_key()
         self._acks = AckBuffer(source, self._inflight, self._queue)
-        self._stages = consumer.runtime.awaiting.stages(settings.concurrency, self._inflight.waits)
+        self._stages = Stages(consumer.runtime, settings.concurrency, self._inflight.waits)
         self._starter = consumer.runtime.awaiting.starter() if consumer.asynchronous else None
         self._context = copy_context()
         self._context.run(INSIDE_HANDLER.set, True)
