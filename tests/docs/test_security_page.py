@@ -17,8 +17,6 @@ ROWS = [row for table in tables("security.md") for row in table.rows]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 VENDORED = {
-    "htmx.min.js": "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de",
-    "sse.js": "83eca6fa0611fe2b0bf1700b424b88b5eced38ef448ef9760a2ea08fbc875611",
     "uPlot.iife.min.js": "4408ace91a18b4888998171e122da65b9ab28711c30f19a6a591491c5a82caf1",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }

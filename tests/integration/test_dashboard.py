@@ -35,7 +35,7 @@ PAGES = (
 )
 HIDDEN = """[...document.querySelectorAll('.scroll')]
     .filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"""
-LABELS = """[...document.querySelectorAll('[sse-swap=types] tbody tr:first-child td')]
+LABELS = """[...document.querySelectorAll('[data-part=types] tbody tr:first-child td')]
     .map(one => getComputedStyle(one, '::before').content.replaceAll('"', '').trim())"""
 Scheme = Literal["light", "dark"]
 
@@ -140,9 +140,9 @@ def test_on_a_telephone_each_number_has_the_name_of_its_column(
     named = ["events", "copies", "not settled", "dead letters", "ms a run"]
     for width, labels in ((390, named), (1280, ["none"] * 5)):
         with opened(browser, site, "/", width) as (page, _, _):
-            page.wait_for_selector("[sse-swap=types] td")
+            page.wait_for_selector("[data-part=types] td")
             assert page.evaluate(LABELS) == labels
-            assert page.locator("[sse-swap=types] thead").is_visible() == (width == 1280)
+            assert page.locator("[data-part=types] thead").is_visible() == (width == 1280)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -206,22 +206,22 @@ def test_live_updates_keep_the_focus_the_selection_and_the_scroll_position(
     with opened(browser, site, "/", 800) as (page, requests, said):
         page.wait_for_selector("#plot canvas")
         # The table is wider than its box then, and is scrolled sideways.
-        page.evaluate("document.querySelector('[sse-swap=outcomes]').style.width = '200px'")
+        page.evaluate("document.querySelector('[data-part=outcomes]').style.width = '200px'")
         page.evaluate("window.canvas = document.querySelector('#plot canvas')")
         page.evaluate("getSelection().selectAllChildren(document.querySelector('#health'))")
         with page.expect_response("**/rates*") as again:
-            page.evaluate("document.body.dispatchEvent(new Event('htmx:sseOpen'))")
+            page.evaluate("document.dispatchEvent(new Event('live'))")
         again.value.finished()
-        page.locator("[sse-swap=types] a").first.focus()
+        page.locator("[data-part=types] a").first.focus()
         page.evaluate("window.focused = document.activeElement")
         page.evaluate("window.scrollTo(0, 300)")
-        page.evaluate("document.querySelector('[sse-swap=outcomes] .scroll').scrollLeft = 100")
+        page.evaluate("document.querySelector('[data-part=outcomes] .scroll').scrollLeft = 100")
         _see_more(page, site)
         streams = sum("/live/overview" in one for one in requests)
         _see_more(page, site)
         assert page.evaluate("window.canvas === document.querySelector('#plot canvas')")
         assert page.evaluate("document.activeElement === window.focused")
-        scrolled = "document.querySelector('[sse-swap=outcomes] .scroll').scrollLeft"
+        scrolled = "document.querySelector('[data-part=outcomes] .scroll').scrollLeft"
         assert page.evaluate(scrolled) == 100
         assert page.evaluate("getSelection().toString()"), "a text can be marked and copied"
         assert page.evaluate("window.scrollY") == 300
@@ -229,12 +229,12 @@ def test_live_updates_keep_the_focus_the_selection_and_the_scroll_position(
         assert not said
         page.get_by_text("Pause").click()
         expect(page.locator("#pause")).to_have_text("Go on")
-        assert page.locator("[sse-connect]").count() == 0
+        assert page.locator("[data-live]").count() == 0
 
 
 def _see_more(page: Page, site: Site) -> None:
     """Make new decisions, and wait until the page shows them."""
-    outcomes = "document.querySelector('[sse-swap=outcomes]').textContent"
+    outcomes = "document.querySelector('[data-part=outcomes]').textContent"
     before = page.evaluate(outcomes)
     _store_hostile_events(site.played.resources.history)
     page.wait_for_function(f"before => {outcomes} !== before", arg=before)
@@ -258,7 +258,7 @@ def test_a_click_is_not_lost_to_an_update(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/store") as (page, _, said):
         page.add_init_script(COUNTED)
         page.goto(f"{site.url}/")
-        outcomes = page.locator("[sse-swap=outcomes]")
+        outcomes = page.locator("[data-part=outcomes]")
         outcomes.locator("h2").hover()
         for _ in range(2):
             page.mouse.down()
@@ -275,6 +275,16 @@ def test_a_click_is_not_lost_to_an_update(browser: Browser, site: Site) -> None:
         assert not said
 
 
+def test_a_page_whose_stream_was_refused_becomes_live_later(browser: Browser, site: Site) -> None:
+    """As while too many live pages are open: a browser does not repeat a refused stream."""
+    with opened(browser, site, "/?live=off") as (page, _, _):
+        page.route(re.compile("/live"), lambda route: route.fulfill(status=503), times=2)
+        page.goto(f"{site.url}/store")
+        expect(page.locator("#health")).to_contain_text("This page is not live now")
+        expect(page.locator("#health")).not_to_contain_text("This page is not live now")
+        expect(page.locator("[data-part=state]")).not_to_have_text("Not live")
+
+
 def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/") as (page, _, _):
         page.get_by_role("link", name="24 hours").click()
@@ -283,7 +293,7 @@ def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:
         page.reload()
         expect(current).to_have_text("24 hours")
         expect(page.locator("#command")).to_contain_text("--since 24h")
-        page.locator("[sse-swap=types] a").first.click()
+        page.locator("[data-part=types] a").first.click()
         found = page.locator("tbody tr")
         expect(found.first).to_be_visible()
         before = page.url, page.locator("input[name=type]").input_value()
@@ -343,7 +353,7 @@ def test_a_call_is_followed_through_its_copies_to_its_dead_letter(
     browser: Browser, site: Site
 ) -> None:
     with opened(browser, site, "/") as (page, _, said):
-        page.locator("[sse-swap=outcomes] a", has_text="Dead letters").click()
+        page.locator("[data-part=outcomes] a", has_text="Dead letters").click()
         page.wait_for_url(re.compile("status=dead"))
         page.locator("tbody tr a[href*=conversation]").last.click()
         expect(page.locator("h1")).to_contain_text("Conversation")
@@ -362,8 +372,8 @@ def test_a_call_is_followed_through_its_copies_to_its_dead_letter(
 
 def test_leases_of_the_worker_are_shown_while_they_are_held(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/workers") as (page, _, _):
-        expect(page.locator("[sse-swap=leases] tbody tr").first).to_be_visible()
-        expect(page.locator("[sse-swap=workers] tbody")).to_contain_text("demo-worker")
+        expect(page.locator("[data-part=leases] tbody tr").first).to_be_visible()
+        expect(page.locator("[data-part=workers] tbody")).to_contain_text("demo-worker")
 
 
 def test_the_command_is_copied(browser: Browser, site: Site) -> None:
@@ -384,7 +394,7 @@ def test_the_command_is_copied(browser: Browser, site: Site) -> None:
 
 def test_the_dashboard_works_without_a_script(browser: Browser, site: Site) -> None:
     with opened(browser, site, "/", java_script_enabled=False) as (page, _, _):
-        expect(page.locator("[sse-swap=outcomes] tbody tr")).to_have_count(5)
+        expect(page.locator("[data-part=outcomes] tbody tr")).to_have_count(5)
         expect(page.locator("#plot")).to_contain_text("its numbers are below")
         assert page.get_by_role("button", name="Copy").count() == 0
         page.get_by_role("link", name="Search").click()

@@ -491,6 +491,6 @@ def test_a_page_shows_that_its_server_has_ended(browser: Browser, serve: Serve) 
         expect(page.locator("#health")).not_to_have_class("harm")
     try:
         expect(page.locator("#health")).to_contain_text("This page is not live now")
-        expect(page.locator("[sse-swap=state]")).to_have_text("Not live")
+        expect(page.locator("[data-part=state]")).to_have_text("Not live")
     finally:
         gone.__exit__(None, None, None)

@@ -1,7 +1,7 @@
 """The dashboard: pages for people who watch a consumer and act on its dead letters.
 
-The server renders the pages. htmx, its SSE extension and uPlot keep them live; these scripts are in
-`static`, so that no network and no build is needed.
+The server renders the pages. A script keeps them live by server-sent events, and uPlot draws the
+plot; both are in `static`, so that no network and no build is needed.
 """
 
 from eventonce.errors import ConfigError, install_hint

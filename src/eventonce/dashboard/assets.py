@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from eventonce.study.page.layout import style
 
-SCRIPTS: Final = ("htmx.min.js", "sse.js", "uPlot.iife.min.js", "dashboard.js")
+SCRIPTS: Final = ("uPlot.iife.min.js", "dashboard.js")
 STYLE: Final = "dashboard.css"
 CONTENT_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 CACHE_FOR_EVER: Final = "private, max-age=31536000, immutable"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -26,15 +25,6 @@ NAVIGATION: Final = {
 }
 """The pages in the navigation, by their paths."""
 
-HTMX: Final = {
-    "includeIndicatorStyles": False,
-    "allowEval": False,
-    "allowScriptTags": False,
-    "selfRequestsOnly": True,
-    "historyCacheSize": 0,
-}
-"""The settings of htmx: no inline styles, no eval, no copies of pages kept in the browser."""
-
 
 class View(NamedTuple):
     """The content of one page."""
@@ -44,7 +34,7 @@ class View(NamedTuple):
     command: str = ""
     """The command line with the same result; empty for none."""
     live: str = ""
-    """The path of the events that keep the parts with `sse-swap` up to date; empty for none."""
+    """The path of the events that keep the parts with `data-part` up to date; empty for none."""
 
 
 async def framed(request: Request, view: View, *, status: int = 200) -> Response:
@@ -57,7 +47,6 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="htmx-config", content=msgspec.json.encode(HTMX).decode()),
         tag("link", rel="icon", href="data:,"),
         tag("link", rel="stylesheet", href=asset(STYLE).path),
         tag("title", f"{view.title} · eventonce"),
@@ -76,9 +65,9 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
             "header",
             tag("p", tag("b", "eventonce"), f" {name}" if name else None, class_="brand"),
             tag("nav", tag("ul", *links), aria_label="Pages"),
-            tag("div", health(snapshot), class_="health", sse_swap="health"),
+            tag("div", health(snapshot), class_="health", data_part="health"),
             # For screen readers, which read it when it changes; the sentence changes too often.
-            tag("p", snapshot.health.state, class_="unseen", role="status", sse_swap="state"),
+            tag("p", snapshot.health.state, class_="unseen", role="status", data_part="state"),
             class_="top",
         ),
         tag(
@@ -90,8 +79,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
             tabindex="-1",
         ),
         tag("footer", tag("p", f"eventonce {eventonce.__version__}. All times are UTC.")),
-        hx_ext="sse" if view.live else None,
-        sse_connect=view.live or None,
+        data_live=view.live or None,
     )
     page = f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
     return HTMLResponse(page, status)

@@ -148,8 +148,8 @@ async def action(request: Request) -> Response:
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
         which,
-        tag("div", _summary(found), sse_swap="progress"),
-        tag("div", _button(request, found), sse_swap="button"),
+        tag("div", _summary(found), data_part="progress"),
+        tag("div", _button(request, found), data_part="button"),
         tag("p", tag("a", "Dead letters", href=letters), class_="note"),
         without,
     )

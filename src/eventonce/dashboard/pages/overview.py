@@ -45,7 +45,7 @@ async def page(request: Request) -> Response:
     body = joined(
         _choices(range_, paused=paused),
         _plot(range_),
-        *(tag("div", markup, sse_swap=name) for name, markup in parts.items()),
+        *(tag("div", markup, data_part=name) for name, markup in parts.items()),
     )
     command = resources.command("history", "--totals", "--since", range_.name)
     view = View("Overview", body, command, live="" if paused else live_at)
@@ -124,8 +124,7 @@ def _plot(range_: Range) -> Html:
             data_from=f"/rates?range={range_.name}",
             data_span=range_.span // 1000,
             data_names=msgspec.json.encode(list(GROUPS)).decode(),
-            sse_swap="rates",
-            hx_swap="none",
+            data_part="rates",
         ),
         class_="plot",
     )

@@ -24,7 +24,7 @@ BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 async def page(request: Request) -> Response:
     """Return the page: the store now, and its latency in the last minutes."""
     context = context_of(request)
-    body = tag("div", await _store_state(context), sse_swap="store")
+    body = tag("div", await _store_state(context), data_part="store")
     return await framed(
         request, View("Store", body, context.resources.command("stats"), live="/live/store")
     )

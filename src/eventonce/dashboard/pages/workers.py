@@ -27,7 +27,7 @@ async def page(request: Request) -> Response:
     """Return the page of workers and leases."""
     context = context_of(request)
     parts = await _parts(context)
-    body = joined(*(tag("div", markup, sse_swap=name) for name, markup in parts.items()))
+    body = joined(*(tag("div", markup, data_part=name) for name, markup in parts.items()))
     command = context.resources.command("workers")
     return await framed(request, View("Workers", body, command, live="/live/workers"))
 

@@ -23,62 +23,6 @@ for (const name of ["pointerup", "pointercancel", "contextmenu", "blur"]) {
   });
 }
 
-// A browser opens at most six connections to one address, and a live page holds one. So a hidden
-// page closes its connection; otherwise a seventh page could not be opened.
-class Stream {
-  onopen = null;
-  onerror = null;
-  #url;
-  #source = null;
-  #listeners = [];
-
-  constructor(url) {
-    this.#url = url;
-    document.addEventListener("visibilitychange", this.#turn);
-    this.#turn();
-  }
-
-  get readyState() {
-    return this.#source ? this.#source.readyState : EventSource.CONNECTING;
-  }
-
-  addEventListener(name, listener) {
-    const patient = (event) => whenReleased(() => listener(event));
-    this.#listeners.push([name, listener, patient]);
-    this.#source?.addEventListener(name, patient);
-  }
-
-  removeEventListener(name, listener) {
-    const gone = this.#listeners.filter((one) => one[1] === listener);
-    this.#listeners = this.#listeners.filter((one) => one[1] !== listener);
-    for (const one of gone) this.#source?.removeEventListener(name, one[2]);
-  }
-
-  close() {
-    document.removeEventListener("visibilitychange", this.#turn);
-    this.#source?.close();
-  }
-
-  #turn = () => {
-    if (document.hidden) {
-      this.#source?.close();
-      this.#source = null;
-      return;
-    }
-    if (this.#source) return;
-    const source = new EventSource(this.#url);
-    this.#source = source;
-    for (const [name, , patient] of this.#listeners) source.addEventListener(name, patient);
-    source.onopen = (event) => this.onopen?.(event);
-    source.onerror = (event) => {
-      // Its successor is another one.
-      if (source.readyState === EventSource.CLOSED) this.close();
-      this.onerror?.(event);
-    };
-  };
-}
-htmx.createEventSource = (url) => new Stream(url);
-
 // A live part is changed only where it differs, not replaced: the scroll position of a table, the
 // focus and a selected text stay.
 function patch(old, fresh) {
@@ -104,22 +48,19 @@ function patch(old, fresh) {
   });
   before.slice(after.length).forEach((node) => node.remove());
 }
-document.body.addEventListener("htmx:sseBeforeMessage", (event) => {
-  if (event.defaultPrevented) return;
-  event.preventDefault();
-  const fresh = document.createElement("template");
-  fresh.innerHTML = event.detail.data;
-  patch(event.target, fresh.content);
-});
+// The functions that take the data of parts without markup, by the element of the part.
+const takers = new Map();
 
-// Without a connection, the health that is shown may be out of date.
-document.body.addEventListener("htmx:sseError", () => {
-  const health = document.getElementById("health");
-  health.className = "harm";
-  health.textContent = "This page is not live now: the dashboard does not answer, or was started "
-    + "anew. If it stays so, open the link of its last start.";
-  document.querySelector("[sse-swap=state]").textContent = "Not live";
-});
+function show(part, data) {
+  const taker = takers.get(part);
+  if (taker) {
+    taker(data);
+    return;
+  }
+  const fresh = document.createElement("template");
+  fresh.innerHTML = data;
+  patch(part, fresh.content);
+}
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
@@ -185,10 +126,9 @@ document.addEventListener("click", async (event) => {
   }
 
   // A point with the time of the last one replaces it; points older than the span are removed.
-  place.addEventListener("htmx:sseBeforeMessage", (event) => {
-    event.preventDefault();
+  takers.set(place, (text) => {
     if (!data) return;
-    const point = JSON.parse(event.detail.data);
+    const point = JSON.parse(text);
     const times = data[0];
     if (times.length && point[0] < times.at(-1)) return;
     if (times.length && point[0] === times.at(-1)) data.forEach((column) => column.pop());
@@ -196,8 +136,57 @@ document.addEventListener("click", async (event) => {
     while (times[0] < point[0] - span) data.forEach((column) => column.shift());
     plot?.setData(data);
   });
-  document.body.addEventListener("htmx:sseOpen", load);
+  document.addEventListener("live", load);
   dark.addEventListener("change", () => data && draw());
   new ResizeObserver(() => plot?.setSize({ width: place.clientWidth, height: high() })).observe(place);
   load();
 })();
+
+// Milliseconds before the next attempt, if the server refuses the connection.
+const FIRST_PAUSE = 500;
+const LONGEST_PAUSE = 64_000;
+let source = null;
+let pause = FIRST_PAUSE;
+
+// A browser opens at most six connections to one address, and a live page holds one. So a hidden
+// page closes its connection; otherwise a seventh page could not be opened.
+function connect() {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  }
+  if (document.hidden || source) return;
+  source = new EventSource(document.body.dataset.live);
+  for (const part of document.querySelectorAll("[data-part]")) {
+    source.addEventListener(part.dataset.part, (event) => {
+      whenReleased(() => show(part, event.data));
+    });
+  }
+  source.onopen = () => {
+    pause = FIRST_PAUSE;
+    document.dispatchEvent(new Event("live"));
+  };
+  source.onerror = (event) => {
+    if (event.target !== source) return;
+    tellNotLive();
+    // The browser repairs a broken connection by itself, but repeats no refused one.
+    if (source.readyState !== EventSource.CLOSED) return;
+    source = null;
+    setTimeout(connect, pause);
+    pause = Math.min(2 * pause, LONGEST_PAUSE);
+  };
+}
+
+// Without a connection, the health that is shown may be out of date.
+function tellNotLive() {
+  const health = document.getElementById("health");
+  health.className = "harm";
+  health.textContent = "This page is not live now: the dashboard does not answer, or was started "
+    + "anew. If it stays so, open the link of its last start.";
+  document.querySelector("[data-part=state]").textContent = "Not live";
+}
+
+if (document.body.dataset.live) {
+  document.addEventListener("visibilitychange", connect);
+  connect();
+}
