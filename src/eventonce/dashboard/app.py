@@ -21,7 +21,7 @@ from eventonce.dashboard.assets import static
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context
 from eventonce.dashboard.event_stream import live
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import framed
 from eventonce.dashboard.pages import (
     letter,
     letter_actions,
@@ -87,25 +87,21 @@ def dashboard(resources: Resources, settings: DashboardTable | None = None) -> S
 
 
 async def _away(request: Request, error: Exception) -> Response:
-    return await framed(request, _message("Not available now", str(error)), status=503)
+    return await framed(request, "Not available now", tag("p", str(error)), status=503)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return await framed(request, _message(error.detail, ""), status=error.status_code)
+    return await framed(request, error.detail, tag("p"), status=error.status_code)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("a page failed: %s", request.url.path, exc_info=error)
     said = "This page failed; the log of the dashboard says why."
-    answer = await framed(request, _message("Internal error", said), status=500)
+    answer = await framed(request, "Internal error", tag("p", said), status=500)
     # Starlette sends this response without the middleware.
     _add_headers(answer.headers, request.state.nonce)
     return answer
-
-
-def _message(title: str, said: str) -> View:
-    return View(title, tag("p", said) if said else tag("p"), live="/live")
 
 
 class Headers:

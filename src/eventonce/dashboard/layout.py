@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -26,19 +26,18 @@ NAVIGATION: Final = {
 """The pages in the navigation, by their paths."""
 
 
-class View(NamedTuple):
-    """The content of one page."""
-
-    title: str
-    body: Html
-    command: str = ""
-    """The command line with the same result; empty for none."""
-    live: str = ""
-    """The path of the events that keep the parts with `data-part` up to date; empty for none."""
-
-
-async def framed(request: Request, view: View, *, status: int = 200) -> Response:
-    """Return the whole page of a view."""
+async def framed(
+    request: Request,
+    title: str,
+    body: Html,
+    command: str = "",
+    *,
+    live: str = "/live",
+    status: int = 200,
+) -> Response:
+    """Return the whole page with this content. `command` is the command line with the same result,
+    empty for none; `live` is the path of the events that keep the parts with `data-part` up to
+    date, empty for none."""
     context = context_of(request)
     snapshot = await context.snapshots.latest()
     nonce = request.state.nonce
@@ -49,7 +48,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
         tag("link", rel="stylesheet", href=asset(STYLE).path),
-        tag("title", f"{view.title} · eventonce"),
+        tag("title", f"{title} · eventonce"),
         *(tag("script", src=asset(name).path, nonce=nonce, defer=True) for name in SCRIPTS),
     )
     path = request.url.path
@@ -58,7 +57,7 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
         for to, name in NAVIGATION.items()
     ]
     name = context.resources.name
-    body = tag(
+    whole = tag(
         "body",
         tag("a", "Skip to the content", href="#content", class_="skip"),
         tag(
@@ -72,16 +71,16 @@ async def framed(request: Request, view: View, *, status: int = 200) -> Response
         ),
         tag(
             "main",
-            tag("h1", view.title),
-            command_line(view.command),
-            view.body,
+            tag("h1", title),
+            command_line(command),
+            body,
             id="content",
             tabindex="-1",
         ),
         tag("footer", tag("p", f"eventonce {eventonce.__version__}. All times are UTC.")),
-        data_live=view.live or None,
+        data_live=live or None,
     )
-    page = f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    page = f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
     return HTMLResponse(page, status)
 
 

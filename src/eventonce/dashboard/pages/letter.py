@@ -13,7 +13,7 @@ from starlette.responses import Response
 from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.context import Context, context_of
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import framed
 from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
@@ -77,7 +77,7 @@ async def page(request: Request) -> Response:
         tag("section", tag("h2", "Event"), note, listing(shown_event(letter, person))),
     )
     command = command_about(context, chosen, "show")
-    return await framed(request, View("Dead letter", body, command, live="/live"))
+    return await framed(request, "Dead letter", body, command)
 
 
 def _letter(context: Context, chosen: LetterQuery) -> Letter | None:

@@ -21,7 +21,7 @@ from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooM
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.export_files import EXPORT_KEPT
-from eventonce.dashboard.layout import View, framed, table
+from eventonce.dashboard.layout import framed, table
 from eventonce.dashboard.letter_query import FILTERS, QUEUE, LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
@@ -106,7 +106,7 @@ async def dry_run(request: Request) -> Response:
     )
     limit = ["--limit", str(forecast.total)] if forecast.total else []
     command = command_about(context, chosen, kind, "--dry-run", *limit)
-    return await framed(request, View(f"{kind.capitalize()}: dry run", body, command, live="/live"))
+    return await framed(request, f"{kind.capitalize()}: dry run", body, command)
 
 
 async def act(request: Request) -> Response:
@@ -126,7 +126,7 @@ async def act(request: Request) -> Response:
         )
     except TooMany:
         others = tag("p", tag("a", "All actions", href="/actions"))
-        return await framed(request, View(TOO_MANY, others, live="/live"), status=409)
+        return await framed(request, TOO_MANY, others, status=409)
     except ConfigError as error:
         raise HTTPException(409, str(error)) from None
     return RedirectResponse(f"/actions/{action.id}", 303)
@@ -154,7 +154,7 @@ async def action(request: Request) -> Response:
         without,
     )
     title = found.kind.capitalize()
-    return await framed(request, View(title, body, command, live=f"/live/actions/{found.id}"))
+    return await framed(request, title, body, command, live=f"/live/actions/{found.id}")
 
 
 async def live(request: Request) -> Response:
@@ -221,7 +221,7 @@ async def actions(request: Request) -> Response:
     body = joined(table(head, rows) if rows else none, kept)
     since = f"--since={moment(context.actions.since)}"
     command = context.resources.command("audit", since)
-    return await framed(request, View("Actions", body, command, live="/live"))
+    return await framed(request, "Actions", body, command)
 
 
 def _audit_note(context: Context) -> str:

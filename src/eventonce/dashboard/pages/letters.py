@@ -15,7 +15,7 @@ from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.actions import NO_RUNNERS
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.forms import choice, field
-from eventonce.dashboard.layout import View, framed, table
+from eventonce.dashboard.layout import framed, table
 from eventonce.dashboard.letter_query import QUEUE, LetterQuery
 from eventonce.history.story import moment
 from eventonce.letters import bulk
@@ -70,7 +70,7 @@ async def page(request: Request) -> Response:
     begun = _under_way(context)
     if context.resources.letters and "from" not in chosen.fields:
         body = joined(begun, _places(context, chosen))
-        return await framed(request, View("Dead letters", body, command, live="/live"))
+        return await framed(request, "Dead letters", body, command)
     found = await context.ask_letters(lambda: _found(context, chosen), LETTERS_WAIT)
     many = joined(tag("b", counted(found.total, "dead letter")), _more(found), ".")
     body = joined(
@@ -83,7 +83,7 @@ async def page(request: Request) -> Response:
         _groups(chosen, person, found.groups),
         _latest(chosen, person, found),
     )
-    return await framed(request, View("Dead letters", body, command, live="/live"))
+    return await framed(request, "Dead letters", body, command)
 
 
 def when(at: int) -> str:

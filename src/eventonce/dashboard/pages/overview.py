@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import View, framed, section, table
+from eventonce.dashboard.layout import framed, section, table
 from eventonce.dashboard.pages.search import link
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE_RANGE, RANGES, Past, Range, Snapshot
@@ -33,9 +33,7 @@ async def page(request: Request) -> Response:
     resources = context.resources
     if not resources.history:
         body = tag("p", NO_HISTORY, class_="note")
-        return await framed(
-            request, View("Overview", body, resources.command("stats"), live="/live")
-        )
+        return await framed(request, "Overview", body, resources.command("stats"))
     range_ = _range(request)
     paused = request.query_params.get("live") == "off"
     snapshot = await context.snapshots.latest()
@@ -48,8 +46,7 @@ async def page(request: Request) -> Response:
         *(tag("div", markup, data_part=name) for name, markup in parts.items()),
     )
     command = resources.command("history", "--totals", "--since", range_.name)
-    view = View("Overview", body, command, live="" if paused else live_at)
-    return await framed(request, view)
+    return await framed(request, "Overview", body, command, live="" if paused else live_at)
 
 
 async def rates(request: Request) -> Response:

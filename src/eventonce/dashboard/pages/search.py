@@ -13,7 +13,7 @@ from starlette.responses import Response
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.context import SEARCH_WAIT, Context, context_of
 from eventonce.dashboard.forms import choice, field
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision, Search
@@ -44,11 +44,10 @@ async def page(request: Request) -> Response:
     query = read(request)
     command = context.resources.command("history", *query.options())
     if not context.resources.history:
-        view = View("Search", tag("p", NO_HISTORY, class_="note"), command)
-        return await framed(request, view)
+        return await framed(request, "Search", tag("p", NO_HISTORY, class_="note"), command)
     if query.fault:
         body = joined(_form(query, person), tag("p", query.fault, class_="harm", role="alert"))
-        return await framed(request, View("Search", body), status=400)
+        return await framed(request, "Search", body, status=400)
     person.check_search(query.given)
     decisions, cut = await context.ask_history(lambda: _found(context, query), SEARCH_WAIT)
     found = [
@@ -61,7 +60,7 @@ async def page(request: Request) -> Response:
     more = f"The history may have more decisions: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
     body = joined(_form(query, person), _count_note(query, found), note, results)
-    return await framed(request, View(_title(query), body, command, live="/live"))
+    return await framed(request, _title(query), body, command)
 
 
 def _found(context: Context, query: SearchQuery) -> tuple[list[Decision], int]:

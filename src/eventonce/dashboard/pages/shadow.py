@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eventonce.dashboard.context import context_of
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import framed
 from eventonce.dashboard.snapshots import Shared
 from eventonce.errors import ConfigError
 from eventonce.markup import Html, joined, lead, tag
@@ -29,8 +29,7 @@ async def page(request: Request) -> Response:
     path = context.resources.shadow_log
     command = context.resources.command("shadow", "report")
     if not path:
-        view = View("Shadow mode", tag("p", NO_RECORD, class_="note"), command, live="/live")
-        return await framed(request, view)
+        return await framed(request, "Shadow mode", tag("p", NO_RECORD, class_="note"), command)
 
     async def ask() -> Html:
         return await context.ask_shadow(lambda: _report(Path(path)), REPORT_WAIT)
@@ -38,7 +37,7 @@ async def page(request: Request) -> Response:
     if context.shadow is None:
         context.shadow = Shared(ask, REPORT_INTERVAL)
     body = await context.shadow.get()
-    return await framed(request, View("Shadow mode", body, command, live="/live"))
+    return await framed(request, "Shadow mode", body, command)
 
 
 def _report(path: Path) -> Html:

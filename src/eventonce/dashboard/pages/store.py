@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import View, framed
+from eventonce.dashboard.layout import framed
 from eventonce.dashboard.snapshots import STORE_INTERVAL, StoreSnapshot
 from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
@@ -26,7 +26,7 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     body = tag("div", await _store_state(context), data_part="store")
     return await framed(
-        request, View("Store", body, context.resources.command("stats"), live="/live/store")
+        request, "Store", body, context.resources.command("stats"), live="/live/store"
     )
 
 

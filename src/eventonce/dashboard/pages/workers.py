@@ -13,7 +13,7 @@ from eventonce.clock import wall_clock
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import View, framed, section, table
+from eventonce.dashboard.layout import framed, section, table
 from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.spark import spark
 from eventonce.history.leases import UNREADABLE, Lease, Watched, WorkerState, process_name
@@ -29,7 +29,7 @@ async def page(request: Request) -> Response:
     parts = await _parts(context)
     body = joined(*(tag("div", markup, data_part=name) for name, markup in parts.items()))
     command = context.resources.command("workers")
-    return await framed(request, View("Workers", body, command, live="/live/workers"))
+    return await framed(request, "Workers", body, command, live="/live/workers")
 
 
 async def live(request: Request) -> Response:
