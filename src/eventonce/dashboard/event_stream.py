@@ -27,14 +27,10 @@ Parts = Callable[[], Awaitable[Mapping[str, str]]]
 
 async def live(request: Request) -> Response:
     """Stream the health, for pages without other live parts."""
-
-    async def parts() -> Mapping[str, str]:
-        return {}
-
-    return stream(request, parts)
+    return stream(request)
 
 
-def stream(request: Request, parts: Parts) -> Response:
+def stream(request: Request, parts: Parts | None = None) -> Response:
     """Stream the health and these parts, each when it has changed, until the browser leaves."""
     context = context_of(request)
     if context.streams >= MOST_STREAMS:
@@ -42,7 +38,7 @@ def stream(request: Request, parts: Parts) -> Response:
     return StreamingResponse(_events(context, parts), headers=STREAM_HEADERS)
 
 
-async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
+async def _events(context: Context, parts: Parts | None) -> AsyncIterator[str]:
     context.streams += 1
     try:
         sent: dict[str, str] = {}
@@ -50,8 +46,11 @@ async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
         while not context.snapshots.ended.is_set():
             snapshot = await context.snapshots.latest()
             told: dict[str, str] = {"health": health(snapshot), "state": snapshot.health.state}
-            with suppress(Unavailable):  # The health names the outage; the parts stay unchanged.
-                told |= await parts()
+            if parts is not None:
+                with suppress(
+                    Unavailable
+                ):  # The health names the outage; the parts stay unchanged.
+                    told |= await parts()
             changed = {name: text for name, text in told.items() if sent.get(name) != text}
             if changed:
                 sent |= changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -12,7 +13,7 @@ import eventonce
 from eventonce.dashboard.assets import SCRIPTS, STYLE, asset
 from eventonce.dashboard.context import context_of
 from eventonce.dashboard.snapshots import Snapshot
-from eventonce.markup import Html, lead, tag
+from eventonce.markup import Html, joined, lead, tag
 from eventonce.study.page import layout
 
 NAVIGATION: Final = {
@@ -82,6 +83,11 @@ async def framed(
     )
     page = f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
     return HTMLResponse(page, status)
+
+
+def live_parts(parts: Mapping[str, Html]) -> Html:
+    """Return the live parts of a page; the stream of the page has events of the same names."""
+    return joined(*(tag("div", markup, data_part=name) for name, markup in parts.items()))
 
 
 def health(snapshot: Snapshot) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple, cast, get_args
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ from eventonce.dashboard.actions import NO_RUNNERS, TOO_MANY, Action, Kind, TooM
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.export_files import EXPORT_KEPT
-from eventonce.dashboard.layout import framed, table
+from eventonce.dashboard.layout import framed, live_parts, table
 from eventonce.dashboard.letter_query import FILTERS, QUEUE, LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
@@ -148,8 +149,7 @@ async def action(request: Request) -> Response:
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
         which,
-        tag("div", _summary(found), data_part="progress"),
-        tag("div", _button(request, found), data_part="button"),
+        live_parts(await _parts(request, found)),
         tag("p", tag("a", "Dead letters", href=letters), class_="note"),
         without,
     )
@@ -159,12 +159,11 @@ async def action(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     """Stream the progress of one action."""
-    found = _action(request)
+    return stream(request, partial(_parts, request, _action(request)))
 
-    async def parts() -> Mapping[str, str]:
-        return {"progress": _summary(found), "button": _button(request, found) or ""}
 
-    return stream(request, parts)
+async def _parts(request: Request, found: Action) -> dict[str, Html]:
+    return {"progress": _summary(found), "button": _button(request, found)}
 
 
 async def stop(request: Request) -> Response:
@@ -376,16 +375,16 @@ def _action(request: Request) -> Action:
     return found
 
 
-def _button(request: Request, found: Action) -> Html | None:
+def _button(request: Request, found: Action) -> Html:
     """Return the button of an action: Stop while it runs, then Download for an export."""
     if not person_of(request).may_act:
-        return None
+        return joined()
     if found.state == "running":
         words, to = "Stop", "stop"
     elif found.ended and found.file is not None and found.file.there:
         words, to = f"Download, {size_of(found.file.size)}", "file"
     else:
-        return None
+        return joined()
     return tag(
         "form",
         tag("button", words, class_="main"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import framed, section, table
+from eventonce.dashboard.layout import framed, live_parts, section, table
 from eventonce.dashboard.pages.search import link
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.snapshots import LIVE_RANGE, RANGES, Past, Range, Snapshot
@@ -38,12 +39,11 @@ async def page(request: Request) -> Response:
     paused = request.query_params.get("live") == "off"
     snapshot = await context.snapshots.latest()
     past = await context.snapshots.past(range_)
-    parts = _parts(snapshot, past, range_)
     live_at = f"/live/overview?{urlencode({'range': range_.name})}"
     body = joined(
         _choices(range_, paused=paused),
         _plot(range_),
-        *(tag("div", markup, data_part=name) for name, markup in parts.items()),
+        live_parts(_parts(snapshot, past, range_)),
     )
     command = resources.command("history", "--totals", "--since", range_.name)
     return await framed(request, "Overview", body, command, live="" if paused else live_at)
@@ -63,15 +63,10 @@ async def rates(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     """Stream the parts of the page, and the newest point of its plot."""
-    context, range_ = context_of(request), _range(request)
-
-    async def parts() -> Mapping[str, str]:
-        return await _live_parts(context, range_)
-
-    return stream(request, parts)
+    return stream(request, partial(_streamed, context_of(request), _range(request)))
 
 
-async def _live_parts(context: Context, range_: Range) -> Mapping[str, str]:
+async def _streamed(context: Context, range_: Range) -> Mapping[str, str]:
     snapshot = await context.snapshots.latest()
     past = await context.snapshots.past(range_)
     told: dict[str, str] = dict(_parts(snapshot, past, range_))

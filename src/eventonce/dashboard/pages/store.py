@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from math import log10
 from typing import Final
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import framed
+from eventonce.dashboard.layout import framed, live_parts
 from eventonce.dashboard.snapshots import STORE_INTERVAL, StoreSnapshot
 from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
@@ -24,7 +24,7 @@ BYTE_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 async def page(request: Request) -> Response:
     """Return the page: the store now, and its latency in the last minutes."""
     context = context_of(request)
-    body = tag("div", await _store_state(context), data_part="store")
+    body = live_parts(await _parts(context))
     return await framed(
         request, "Store", body, context.resources.command("stats"), live="/live/store"
     )
@@ -32,19 +32,15 @@ async def page(request: Request) -> Response:
 
 async def live(request: Request) -> Response:
     """Stream the same facts."""
-    context = context_of(request)
-
-    async def parts() -> Mapping[str, str]:
-        return {"store": await _store_state(context)}
-
-    return stream(request, parts)
+    return stream(request, partial(_parts, context_of(request)))
 
 
-async def _store_state(context: Context) -> Html:
+async def _parts(context: Context) -> dict[str, Html]:
     snapshot = await context.snapshots.store()
     if snapshot.fault:
-        return tag("p", snapshot.fault, class_="harm", role="alert")
-    return tag("div", _facts(snapshot, list(context.snapshots.store_snapshots)), class_="facts")
+        return {"store": tag("p", snapshot.fault, class_="harm", role="alert")}
+    facts = _facts(snapshot, list(context.snapshots.store_snapshots))
+    return {"store": tag("div", facts, class_="facts")}
 
 
 def _facts(snapshot: StoreSnapshot, before: list[StoreSnapshot]) -> Html:

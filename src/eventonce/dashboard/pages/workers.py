@@ -4,6 +4,7 @@ now, those of other processes as last reported."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from eventonce.clock import wall_clock
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import framed, section, table
+from eventonce.dashboard.layout import framed, live_parts, section, table
 from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.spark import spark
 from eventonce.history.leases import UNREADABLE, Lease, Watched, WorkerState, process_name
@@ -26,20 +27,14 @@ from eventonce.study.page.layout import UNKNOWN_AMOUNT
 async def page(request: Request) -> Response:
     """Return the page of workers and leases."""
     context = context_of(request)
-    parts = await _parts(context)
-    body = joined(*(tag("div", markup, data_part=name) for name, markup in parts.items()))
+    body = live_parts(await _parts(context))
     command = context.resources.command("workers")
     return await framed(request, "Workers", body, command, live="/live/workers")
 
 
 async def live(request: Request) -> Response:
     """Stream the same tables."""
-    context = context_of(request)
-
-    async def parts() -> Mapping[str, str]:
-        return await _parts(context)
-
-    return stream(request, parts)
+    return stream(request, partial(_parts, context_of(request)))
 
 
 async def _parts(context: Context) -> dict[str, Html]:
