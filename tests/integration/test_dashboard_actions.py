@@ -26,13 +26,13 @@ from eventonce.config import Config, DashboardTable
 from eventonce.dashboard import Resources, actions, dashboard, server
 from eventonce.dashboard.access import Person
 from eventonce.dashboard.actions import Action
+from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages import letter_actions
 from eventonce.errors import StoreUnavailable
 from eventonce.history import History, Search
 from eventonce.history.digests import Digests
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection
 from eventonce.privacy import SealedStore, Sealer
 from eventonce.stores.memory import MemoryStore
 from eventonce.stores.sqlite import SQLiteStore
@@ -409,15 +409,16 @@ def test_an_action_without_a_thread_has_not_begun(
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    made = actions.Actions(Resources(lambda: store_of(*LETTERS), name="crm"))
+    resources = Resources(lambda: store_of(*LETTERS), name="crm")
+    made, chosen = actions.Actions(resources), LetterQuery({}, resources)
     drop = partial(made.start, "drop", Person("ann", "operator", sees_values=True))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
         for _ in range(actions.MOST_ACTIONS):
             with pytest.raises(RuntimeError):
-                drop(Selection(consumer="crm"), 9, from_queue=False)
+                drop(chosen, 9)
     assert made.latest() == []
-    action = drop(Selection(consumer="crm"), 9, from_queue=False)
+    action = drop(chosen, 9)
     until(lambda: action.ended)
     assert action.state == "finished"
 

@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Final, Literal
@@ -20,11 +21,11 @@ from eventonce.audit import Audit
 from eventonce.clock import wall_clock
 from eventonce.dashboard.access import Person
 from eventonce.dashboard.export_files import ExportFile, ExportRoom
+from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.resources import Resources
 from eventonce.errors import ConfigError, EventonceError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
-from eventonce.letters.selection import Selection
 from eventonce.letters.sources import LetterSource
 
 MOST_ACTIONS: Final = 2
@@ -66,38 +67,31 @@ class TooMany(Exception):
     """The largest number of actions runs already."""
 
 
+@dataclass(eq=False)
 class Action:
     """One action, and its progress."""
 
-    def __init__(
-        self,
-        id_: str,
-        kind: Kind,
-        who: str,
-        selection: Selection,
-        limit: int,
-        *,
-        from_queue: bool,
-        found: int = 0,
-        file: ExportFile | None = None,
-    ) -> None:
-        self.id: Final = id_
-        self.kind: Final = kind
-        self.who: Final = who
-        self.selection: Final = selection
-        self.limit: Final = limit
-        self.from_queue: Final = from_queue
-        self.found: Final = found
-        """The number of dead letters that the dry run found."""
-        self.file: Final = file
-        """The file that an export writes; None for other kinds."""
-        self.progress: Final = Progress()
-        self.line: Final = threading.Lock()
-        """Acquired by the thread that writes the last audit line (of the action, or of the end of
-        the server), and never released, so that there is only one such line."""
-        self.began: Final = wall_clock()
-        self.ended = 0
-        self.error = ""
+    id: str
+    kind: Kind
+    who: str
+    chosen: LetterQuery
+    limit: int
+    found: int
+    """The number of dead letters that the dry run found."""
+    file: ExportFile | None
+    """The file that an export writes; None for other kinds."""
+    progress: Progress = field(default_factory=Progress)
+    line: threading.Lock = field(default_factory=threading.Lock)
+    """Acquired by the thread that writes the last audit line (of the action, or of the end of the
+    server), and never released, so that there is only one such line."""
+    began: int = field(default_factory=wall_clock)
+    ended: int = 0
+    error: str = ""
+
+    @property
+    def scope(self) -> str:
+        """The selection as audit lines have it."""
+        return self.chosen.scope(self.limit)
 
     @property
     def state(self) -> State:
@@ -126,10 +120,9 @@ class Actions:
         self,
         kind: Kind,
         person: Person,
-        selection: Selection,
+        chosen: LetterQuery,
         limit: int,
         *,
-        from_queue: bool,
         found: int = 0,
         id_: str = "",
     ) -> Action:
@@ -140,9 +133,7 @@ class Actions:
         audit = Audit(self._resources.audit)
         id_ = id_ or new_id()
         file = ExportFile(self._room) if kind == "export" else None
-        action = Action(
-            id_, kind, person.name, selection, limit, from_queue=from_queue, found=found, file=file
-        )
+        action = Action(id_, kind, person.name, chosen, limit, found, file)
         thread = threading.Thread(
             target=self._run, args=(action, audit), name=f"eventonce-{kind}", daemon=True
         )
@@ -191,7 +182,7 @@ class Actions:
                     id=action.id,
                     who=action.who,
                     via=AUDIT_VIA,
-                    selection=self._scope(action),
+                    selection=action.scope,
                     counts=action.progress.counts,
                     ended=CUT_SHORT,
                 )
@@ -206,9 +197,8 @@ class Actions:
         """Keep the file of this action during a download, and write audit lines about it. The file
         is deleted at the end, unless `stopped` of the progress says that it was not sent whole."""
         progress = Progress()
-        scope = self._scope(action)
         with (
-            bulk.audited(audit, "download", scope, progress, who=person.name, via=AUDIT_VIA),
+            bulk.audited(audit, "download", action.scope, progress, who=person.name, via=AUDIT_VIA),
             file.held(),
         ):
             yield progress
@@ -217,27 +207,20 @@ class Actions:
                 file.taken_by = person.name
                 file.remove()
 
-    def _scope(self, action: Action) -> str:
-        source = self._resources.source(from_queue=action.from_queue)
-        return action.selection.scope(source=source, limit=action.limit)
-
     def _run(self, action: Action, audit: Audit) -> None:
-        to_change = action.kind != "export"
         try:
             with (
                 bulk.audited(
                     audit,
                     action.kind,
-                    self._scope(action),
+                    action.scope,
                     action.progress,
                     who=action.who,
                     via=AUDIT_VIA,
                     id_=action.id,
                     unwritten=partial(action.line.acquire, blocking=False),
                 ),
-                self._resources.place(
-                    action.selection, from_queue=action.from_queue, to_change=to_change
-                ) as place,
+                action.chosen.place(to_change=action.kind != "export") as place,
             ):
                 self._work(action, place)
         except EventonceError as error:
@@ -256,7 +239,7 @@ class Actions:
 
     def _work(self, action: Action, place: LetterSource) -> None:
         progress, runners = action.progress, self._resources.runners
-        batches = bulk.selected(place, action.selection, progress, action.limit)
+        batches = bulk.selected(place, action.chosen.selection, progress, action.limit)
         if action.kind == "drop":
             bulk.drop(place, batches, progress)
         elif action.file is not None:

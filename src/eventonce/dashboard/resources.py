@@ -16,8 +16,7 @@ from eventonce.errors import ConfigError
 from eventonce.history import History
 from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
-from eventonce.letters.selection import Selection, quoted, unnaming
-from eventonce.letters.sources import STORE, LetterSource, StoreLetterSource, open_queue
+from eventonce.letters.selection import quoted, unnaming
 from eventonce.privacy import Sealer
 from eventonce.stores.probe import PROBE
 
@@ -71,7 +70,7 @@ class Resources:
         self.runners = runners
         self.letters = letters
         self.audit = audit
-        self._sealer = sealer
+        self.sealer = sealer or Sealer([])
         self._config_options = config_options
         self._redrive_options = redrive_options
         self._store_options = store_options
@@ -121,29 +120,6 @@ class Resources:
         """Return the counts and the size of the store."""
         found: Stats = self.store.stats()
         return found
-
-    def place(self, selection: Selection, *, from_queue: bool, to_change: bool) -> LetterSource:
-        """Return the source of dead letters: the store, or the queue."""
-        if not from_queue:
-            return StoreLetterSource(self.store, selection.consumer, close=False)
-        if not self.letters:
-            raise ConfigError("there is no dead-letter queue: set `letters` in eventonce.toml")
-        sealer = self._sealer or Sealer([])
-        return open_queue(self.letters, selection.consumer, sealer, to_change=to_change)
-
-    def source(self, *, from_queue: bool) -> str | None:
-        """Return the value of `--from` for the same source. Without `--from`, the command line
-        reads the queue if there is one."""
-        if from_queue:
-            return self.letters
-        return STORE if self.letters else None
-
-    def letters_command(
-        self, *words: str, selection: Selection, from_queue: bool, limit: int | None = None
-    ) -> str:
-        """Return the command line for the same dead letters."""
-        source = self.source(from_queue=from_queue)
-        return self.command("letters", *words, *selection.arguments(source=source, limit=limit))
 
     def command(self, *words: str) -> str:
         """Return a command line for the same settings, store and history, quoted for a shell."""

@@ -18,7 +18,6 @@ from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
     chosen_in,
-    command_about,
     offers,
     when,
 )
@@ -76,7 +75,7 @@ async def page(request: Request) -> Response:
         tag("table", tag("tbody", *rows), class_="letter"),
         tag("section", tag("h2", "Event"), note, listing(shown_event(letter, person))),
     )
-    command = command_about(context, chosen, "show")
+    command = chosen.command("show")
     return await framed(request, "Dead letter", body, command)
 
 
@@ -85,7 +84,7 @@ def _letter(context: Context, chosen: LetterQuery) -> Letter | None:
     if not chosen.from_queue:
         found: Letter | None = context.resources.store.letter(id_)
         return found
-    with context.resources.place(chosen.selection, from_queue=True, to_change=False) as place:
+    with chosen.place(to_change=False) as place:
         for batch in bulk.selected(place, chosen.selection, bulk.Progress(), 1):
             return batch[0].letter
     return None

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast, get_args
-from urllib.parse import urlencode
 
 from anyio import to_thread
 from starlette.exceptions import HTTPException
@@ -23,12 +22,11 @@ from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.export_files import EXPORT_KEPT
 from eventonce.dashboard.layout import framed, live_parts, table
-from eventonce.dashboard.letter_query import FILTERS, QUEUE, LetterQuery, form_of
+from eventonce.dashboard.letter_query import LetterQuery, form_of
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
     MOST_READ,
     chosen_in,
-    command_about,
     unopened,
     when,
 )
@@ -36,7 +34,7 @@ from eventonce.dashboard.pages.store import size_of
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.reasons import normalised
-from eventonce.letters.selection import Selection, moment
+from eventonce.letters.selection import moment
 from eventonce.markup import Html, counted, data, joined, number, tag
 
 ACTION_KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -106,7 +104,7 @@ async def dry_run(request: Request) -> Response:
         ),
     )
     limit = ["--limit", str(forecast.total)] if forecast.total else []
-    command = command_about(context, chosen, kind, "--dry-run", *limit)
+    command = chosen.command(kind, "--dry-run", *limit)
     return await framed(request, f"{kind.capitalize()}: dry run", body, command)
 
 
@@ -119,9 +117,8 @@ async def act(request: Request) -> Response:
         action = context.actions.start(
             cast("Kind", kind),
             person_of(request),
-            chosen.selection,
+            chosen,
             _number(form, "limit"),
-            from_queue=chosen.from_queue,
             found=_number(form, "found") if "found" in form else 0,
             id_=_id(form),
         )
@@ -143,8 +140,10 @@ async def action(request: Request) -> Response:
     # The selection may contain a value of an event that this person must not see.
     which = None
     if person_of(request).sees_values:
-        letters = _same_filter(found.selection, from_queue=found.from_queue)
-        selected = found.selection.text(limit=found.limit)
+        # With the dead letters that came after the dry run, and those that failed again.
+        named = found.chosen.selection.consumer or ""
+        letters = found.chosen.link("/letters", consumer=named, id=None, until=None)
+        selected = found.chosen.selection.text(limit=found.limit)
         which = tag("p", "Which dead letters: ", tag("code", selected), class_="note")
     body = joined(
         tag("p", f"By {found.who}, since {when(found.began)}.", class_="note"),
@@ -210,7 +209,7 @@ async def actions(request: Request) -> Response:
             one.who,
             one.state,
             one.progress.done,
-            data(one.selection.text() if sees else "masked"),
+            data(one.chosen.selection.text() if sees else "masked"),
         )
         for one in context.actions.latest()
     ]
@@ -227,16 +226,6 @@ def _audit_note(context: Context) -> str:
     """Return a sentence about the audit, which has all actions."""
     audit = context.resources.audit
     return f"The audit has all of them: {audit}" if audit else NO_AUDIT
-
-
-def _same_filter(selection: Selection, *, from_queue: bool) -> str:
-    """Return a link to the dead letters of this filter, including those that came after the dry run
-    and those that failed again."""
-    fields = {name: value for name in FILTERS if (value := getattr(selection, name))}
-    fields |= {"consumer": selection.consumer or ""}
-    fields |= {"since": moment(selection.since)} if selection.since is not None else {}
-    fields |= {"from": QUEUE} if from_queue else {}
-    return f"/letters?{urlencode(fields)}"
 
 
 def _kind(request: Request) -> str:
@@ -260,8 +249,7 @@ def _for(kind: str, context: Context, chosen: LetterQuery) -> LetterQuery:
         raise HTTPException(
             409, f"{own.name} cannot run the dead letters of {name}: redrive them where {name} runs"
         )
-    fields = chosen.fields | {"consumer": own.name}
-    return LetterQuery(fields, own.name, chosen.selection.group_of, chosen.selection.unnamed)
+    return LetterQuery(chosen.fields | {"consumer": own.name}, context.resources)
 
 
 def _number(form: Mapping[str, str], name: str) -> int:
@@ -283,7 +271,7 @@ def _forecast(context: Context, kind: str, chosen: LetterQuery) -> Forecast:
     would: Counter[tuple[str, str]] = Counter()
     total = sealed = 0
     common = ""
-    with resources.place(chosen.selection, from_queue=chosen.from_queue, to_change=False) as place:
+    with chosen.place(to_change=False) as place:
         for batch in bulk.selected(place, chosen.selection, progress, MOST_READ + 1):
             if kind == "redrive" and total < MOST_FORETOLD and resources.runners is not None:
                 for one in bulk.foretell(resources.runners, [batch]):

@@ -66,12 +66,12 @@ async def page(request: Request) -> Response:
     """Return the page with the groups and the latest of the selected dead letters."""
     context, person = context_of(request), person_of(request)
     chosen = chosen_in(request, request.query_params)
-    command = command_about(context, chosen, "groups")
+    command = chosen.command("groups")
     begun = _under_way(context)
     if context.resources.letters and "from" not in chosen.fields:
         body = joined(begun, _places(context, chosen))
         return await framed(request, "Dead letters", body, command)
-    found = await context.ask_letters(lambda: _found(context, chosen), LETTERS_WAIT)
+    found = await context.ask_letters(lambda: _found(chosen), LETTERS_WAIT)
     many = joined(tag("b", counted(found.total, "dead letter")), _more(found), ".")
     body = joined(
         begun,
@@ -95,21 +95,13 @@ def chosen_in(request: Request, given: Mapping[str, str]) -> LetterQuery:
     """Return the selection that these fields of a query or a form name."""
     person = person_of(request)
     person.check_search(given)
-    resources = context_of(request).resources
-    chosen = LetterQuery(given, resources.name, resources.group_of, resources.unnamed)
+    chosen = LetterQuery(given, context_of(request).resources)
     if chosen.from_queue:
         person.check_queue()
     return chosen
 
 
-def command_about(context: Context, chosen: LetterQuery, *words: str) -> str:
-    """Return the command line for the same dead letters."""
-    return context.resources.letters_command(
-        *words, selection=chosen.selection, from_queue=chosen.from_queue
-    )
-
-
-def _found(context: Context, chosen: LetterQuery) -> Found:
+def _found(chosen: LetterQuery) -> Found:
     latest: deque[Letter] = deque(maxlen=MOST_LISTED)
     seen: Counter[str] = Counter()
     progress = bulk.Progress()
@@ -123,9 +115,7 @@ def _found(context: Context, chosen: LetterQuery) -> Found:
                     latest.append(each.letter)
                     yield each.letter
 
-    with context.resources.place(
-        chosen.selection, from_queue=chosen.from_queue, to_change=False
-    ) as place:
+    with chosen.place(to_change=False) as place:
         groups = grouped(looked_at(), chosen.selection.group_of)
     total = min(seen["all"], MOST_READ)
     newest = sorted(latest, key=lambda letter: letter.at, reverse=True)
