@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from eventonce.core.status import DEAD_LETTERS
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.actions import NO_RUNNERS
 from eventonce.dashboard.context import Context, context_of
-from eventonce.dashboard.forms import choice, field
+from eventonce.dashboard.forms import FilterForm
 from eventonce.dashboard.layout import framed, table
 from eventonce.dashboard.letter_query import QUEUE, LetterQuery
 from eventonce.history.story import moment
@@ -35,14 +35,20 @@ MOST_LISTED: Final = 50
 
 MOST_GROUPS: Final = 60
 
-LETTERS_FIRST: Final = ("reason", "type", "conversation")
-LETTERS_MORE: Final = ("rule", "consumer", "since", "until")
-LETTER_HINTS: Final = {
-    "reason": "a part of it",
-    "conversation": "the id of a call, a contact or a case",
-    "since": "7d, or 2026-11-16T08:00Z",
-    "until": "1h, or 2026-11-16T09:00Z",
-}
+FILTER: Final = FilterForm(
+    "/letters",
+    "Filter",
+    first=("reason", "type", "conversation", "status"),
+    more=("rule", "consumer", "since", "until"),
+    hints={
+        "reason": "a part of it",
+        "conversation": "the id of a call, a contact or a case",
+        "since": "7d, or 2026-11-16T08:00Z",
+        "until": "1h, or 2026-11-16T09:00Z",
+    },
+    choices={"status": sorted(DEAD_LETTERS)},
+    kept=("group", "from"),
+)
 
 QUEUE_NOTE: Final = (
     "Reading the queue counts as a receive of each message, and hides it from other readers for up "
@@ -76,7 +82,9 @@ async def page(request: Request) -> Response:
     body = joined(
         begun,
         _places(context, chosen) if context.resources.letters else None,
-        _filter(chosen, person),
+        FILTER.filled(
+            chosen.fields, person.may_search, {"consumer": chosen.selection.consumer or ""}
+        ),
         tag("p", many, id="count"),
         unopened(found.closed),
         offers(context, person, chosen, found.total),
@@ -173,41 +181,6 @@ def _places(context: Context, chosen: LetterQuery) -> Html:
     ]
     said = f"New dead letters go to {context.resources.letters}. {QUEUE_NOTE}"
     return tag("div", tag("ul", *links, class_="choices"), tag("p", said, class_="note"))
-
-
-def _filter(chosen: LetterQuery, person: Person) -> Html:
-    """Return the form of the filter; its link has all fields."""
-    given = {"consumer": chosen.selection.consumer or ""} | chosen.fields
-
-    def fields(names: Sequence[str]) -> list[Html]:
-        shown = filter(person.may_search, names)
-        return [field(name, given.get(name, ""), LETTER_HINTS.get(name)) for name in shown]
-
-    kept = [
-        tag("input", type="hidden", name=name, value=given[name])
-        for name in ("group", "from")
-        if name in given
-    ]
-    return tag(
-        "form",
-        tag(
-            "div",
-            *fields(LETTERS_FIRST),
-            choice("status", sorted(DEAD_LETTERS), given.get("status", "")),
-            tag("button", "Filter", type="submit", class_="main"),
-            class_="fields",
-        ),
-        tag(
-            "details",
-            tag("summary", "More fields"),
-            tag("div", *fields(LETTERS_MORE), class_="fields"),
-            open=any(name in chosen.fields for name in LETTERS_MORE),
-        ),
-        *kept,
-        action="/letters",
-        method="get",
-        role="search",
-    )
 
 
 def offers(context: Context, person: Person, chosen: LetterQuery, total: int) -> Html | None:

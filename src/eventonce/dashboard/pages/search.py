@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eventonce.dashboard.access import Person, person_of
+from eventonce.dashboard.access import person_of
 from eventonce.dashboard.context import SEARCH_WAIT, Context, context_of
-from eventonce.dashboard.forms import choice, field
+from eventonce.dashboard.forms import FilterForm
 from eventonce.dashboard.layout import framed
 from eventonce.dashboard.resources import NO_HISTORY
 from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
@@ -24,17 +24,22 @@ from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.history.winners import TOOK_EFFECT
 from eventonce.markup import Html, counted, data, dotted, joined, tag
 
-SEARCH_FIRST: Final = ("conversation", "event", "reason")
-SEARCH_MORE: Final = ("subject", "type", "rule", "copies", "key", "consumer", "since", "until")
-SEARCH_HINTS: Final = {
-    "conversation": "the id of a call, a contact or a case",
-    "event": "its transport id",
-    "reason": "a part of it",
-    "subject": "of a state: the whole text",
-    "since": "10m, or 2026-11-16T08:00Z",
-    "until": "1h, or 2026-11-16T09:00Z",
-    "key": "hexadecimal",
-}
+FORM: Final = FilterForm(
+    "/search",
+    "Search",
+    first=("conversation", "event", "reason", "status"),
+    more=("subject", "type", "rule", "copies", "key", "consumer", "since", "until"),
+    hints={
+        "conversation": "the id of a call, a contact or a case",
+        "event": "its transport id",
+        "reason": "a part of it",
+        "subject": "of a state: the whole text",
+        "since": "10m, or 2026-11-16T08:00Z",
+        "until": "1h, or 2026-11-16T09:00Z",
+        "key": "hexadecimal",
+    },
+    choices=CHOICES,
+)
 GROUP_CLASSES: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 
@@ -45,8 +50,9 @@ async def page(request: Request) -> Response:
     command = context.resources.command("history", *query.options())
     if not context.resources.history:
         return await framed(request, "Search", tag("p", NO_HISTORY, class_="note"), command)
+    form = FORM.filled(query.given, person.may_search)
     if query.fault:
-        body = joined(_form(query, person), tag("p", query.fault, class_="harm", role="alert"))
+        body = joined(form, tag("p", query.fault, class_="harm", role="alert"))
         return await framed(request, "Search", body, status=400)
     person.check_search(query.given)
     decisions, cut = await context.ask_history(lambda: _found(context, query), SEARCH_WAIT)
@@ -59,7 +65,7 @@ async def page(request: Request) -> Response:
     results = _story(found, query.search, cut) if query.one else _decisions(found)
     more = f"The history may have more decisions: {hidden_text(hidden)}." if hidden else ""
     note = tag("p", more, class_="note") if more else None
-    body = joined(_form(query, person), _count_note(query, found), note, results)
+    body = joined(form, _count_note(query, found), note, results)
     return await framed(request, _title(query), body, command)
 
 
@@ -76,40 +82,6 @@ def _title(query: SearchQuery) -> str:
     if query.search.subject:
         return f"Subject {query.search.subject[:60]}"
     return "Search"
-
-
-def _form(query: SearchQuery, person: Person) -> Html:
-    first = [name for name in SEARCH_FIRST if person.may_search(name)]
-    folded = tag(
-        "details",
-        tag("summary", "More fields"),
-        tag(
-            "div",
-            *(_field(name, query) for name in SEARCH_MORE if person.may_search(name)),
-            class_="fields",
-        ),
-        open=any(name in query.given for name in SEARCH_MORE),
-    )
-    return tag(
-        "form",
-        tag(
-            "div",
-            *(_field(name, query) for name in (*first, "status")),
-            tag("button", "Search", type="submit", class_="main"),
-            class_="fields",
-        ),
-        folded,
-        action="/search",
-        method="get",
-        role="search",
-    )
-
-
-def _field(name: str, query: SearchQuery) -> Html:
-    given = query.given.get(name, "")
-    if name in CHOICES:
-        return choice(name, CHOICES[name], given)
-    return field(name, given, SEARCH_HINTS.get(name))
 
 
 def _count_note(query: SearchQuery, found: Sequence[Decision]) -> Html:
