@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from eventonce import forks
 from eventonce.clock import wall_clock
@@ -25,6 +25,9 @@ LONGEST_TYPE: Final = 200
 """The most characters of a type in a label: a type may be as long as an event."""
 
 Labels = tuple[str, ...]
+
+Asked = TypeVar("Asked", Claim, Settlement)
+Answer = TypeVar("Answer", Verdict, SettleResult)
 
 
 class Histogram:
@@ -126,10 +129,13 @@ class Meter:
         self._received = self._histogram(names.RECEIVED, ())
         self._batch_size = self._histogram(names.BATCH_SIZE, ())
         self._batch_seconds = self._histogram(names.BATCH_SECONDS, ())
-        self._claim_seconds = self._histogram(names.STORE_SECONDS, ("claim",))
-        self._claim_size = self._histogram(names.STORE_SIZE, ("claim",))
-        self._settle_seconds = self._histogram(names.STORE_SECONDS, ("settle",))
-        self._settle_size = self._histogram(names.STORE_SIZE, ("settle",))
+        self._called = {
+            verb: (
+                self._histogram(names.STORE_SECONDS, (verb,)),
+                self._histogram(names.STORE_SIZE, (verb,)),
+            )
+            for verb in ("claim", "settle")
+        }
 
     def batch(self, outcomes: Sequence[Outcome], seconds: float, /) -> None:
         """Count the outcomes of a batch."""
@@ -183,26 +189,7 @@ class Meter:
         """Ask the store about these claims, and count its answer."""
         if self.beside is not None:
             call = partial(self.beside.claim, call)
-        began = perf_counter()
-        try:
-            verdicts = call(claims)
-        except Exception as error:
-            self._raised("claim", len(claims), perf_counter() - began, error)
-            raise
-        seconds = perf_counter() - began
-        try:
-            with self._lock:
-                self._claim_seconds.add(seconds)
-                self._claim_size.add(len(claims))
-                for verdict in verdicts:
-                    if verdict.alone:
-                        self._counters[names.TAKEOVERS][()] += 1
-                    elif verdict.error is not None:
-                        self._failed("claim", verdict.error)
-            self._called("claim", len(claims), seconds)
-        except Exception as problem:  # noqa: BLE001  the store's answer must be heard
-            _not_counted(problem)
-        return verdicts
+        return self._measured("claim", call, claims, self._judged)
 
     def settle(
         self,
@@ -212,24 +199,7 @@ class Meter:
         """Settle these in the store, and count its answer."""
         if self.beside is not None:
             call = partial(self.beside.settle, call)
-        began = perf_counter()
-        try:
-            results = call(settlements)
-        except Exception as error:
-            self._raised("settle", len(settlements), perf_counter() - began, error)
-            raise
-        seconds = perf_counter() - began
-        try:
-            with self._lock:
-                self._settle_seconds.add(seconds)
-                self._settle_size.add(len(settlements))
-                counts = self._counters[names.SETTLEMENTS]
-                for settlement, result in zip(settlements, results, strict=False):
-                    counts[settlement.action, result] += 1
-            self._called("settle", len(settlements), seconds)
-        except Exception as problem:  # noqa: BLE001  the store's answer must be heard
-            _not_counted(problem)
-        return results
+        return self._measured("settle", call, settlements, self._settled)
 
     def expired(self, letters: int) -> None:
         """Count dead letters that were dropped for their age."""
@@ -255,20 +225,47 @@ class Meter:
             self._begin()
         return _with_letters(counters, histograms)
 
-    def _raised(self, verb: str, size: int, seconds: float, error: Exception) -> None:
+    def _measured(
+        self,
+        verb: str,
+        call: Callable[[Sequence[Asked]], list[Answer]],
+        asked: Sequence[Asked],
+        count: Callable[[Sequence[Asked], list[Answer]], None],
+    ) -> list[Answer]:
+        began = perf_counter()
+        try:
+            answers = call(asked)
+        except Exception as error:
+            took = perf_counter() - began
+            self._count(verb, len(asked), took, partial(self._failed, verb, error))
+            raise
+        self._count(verb, len(asked), perf_counter() - began, partial(count, asked, answers))
+        return answers
+
+    def _count(self, verb: str, size: int, seconds: float, count: Callable[[], None]) -> None:
         try:
             with self._lock:
-                self._histogram(names.STORE_SECONDS, (verb,)).add(seconds)
-                self._histogram(names.STORE_SIZE, (verb,)).add(size)
-                self._failed(verb, error)
-            self._called(verb, size, seconds)
-        except Exception as problem:  # noqa: BLE001  the store's own error must be heard
-            _not_counted(problem)
+                in_seconds, in_size = self._called[verb]
+                in_seconds.add(seconds)
+                in_size.add(size)
+                count()
+            if self.record is not None:
+                self.record(names.STORE_SECONDS, (verb,), [seconds])
+                self.record(names.STORE_SIZE, (verb,), [size])
+        except Exception as problem:  # noqa: BLE001  the store's answer or error must be heard
+            log().error("metrics: a call to the store is not counted", exc_info=problem)
 
-    def _called(self, verb: str, size: int, seconds: float) -> None:
-        if self.record is not None:
-            self.record(names.STORE_SECONDS, (verb,), [seconds])
-            self.record(names.STORE_SIZE, (verb,), [size])
+    def _judged(self, _: Sequence[Claim], verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            if verdict.alone:
+                self._counters[names.TAKEOVERS][()] += 1
+            elif verdict.error is not None:
+                self._failed("claim", verdict.error)
+
+    def _settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
+        counts = self._counters[names.SETTLEMENTS]
+        for settlement, result in zip(settlements, results, strict=False):
+            counts[settlement.action, result] += 1
 
     def _failed(self, verb: str, error: Exception | None) -> None:
         name = _bounded(self._errors, type(error).__name__, names.MOST_ERRORS)
@@ -318,10 +315,6 @@ def _tell(
     record(names.RECEIVED, (), receives)
     record(names.BATCH_SIZE, (), size)
     record(names.BATCH_SECONDS, (), seconds)
-
-
-def _not_counted(problem: Exception) -> None:
-    log().error("metrics: a call to the store is not counted", exc_info=problem)
 
 
 def _bounded(known: dict[str, str], name: str, most: int) -> str:
