@@ -298,7 +298,7 @@ def test_tables_of_another_version_are_refused(
 ) -> None:
     with History(uri):
         pass
-    monkeypatch.setattr(tables_module, "LAST_INDEX", "eventonce_history_reason_4")
+    monkeypatch.setattr(tables_module, "LAST_INDEX", "eventonce_history_reason_5")
     with (
         pytest.raises(StoreMismatch, match=r"history .*another version of eventonce.* delete"),
         History(uri, look=look) as history,
@@ -963,8 +963,8 @@ def test_a_history_opened_for_reading_changes_nothing_in_the_file(tmp_path: Path
         (Search(id="id-1"), "id"),
         (Search(id="id-1"), "key"),
         (Search(key=b"k"), "key"),
-        (Search(status="dead"), "reason_3"),
-        (Search(status="dead,invalid"), "reason_3"),
+        (Search(status="dead"), "reason_4"),
+        (Search(status="dead,invalid"), "reason_4"),
     ],
 )
 def test_a_search_uses_an_index_and_scans_no_table(

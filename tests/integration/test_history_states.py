@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from eventonce import Consumer, Rule
-from eventonce.errors import ConfigError, StoreUnavailable
-from eventonce.history import Decision, History, Search, recorder, subjects
+from eventonce.errors import ConfigError
+from eventonce.history import History, Search, recorder, subjects
 from eventonce.history import search as search_module
 from eventonce.history.decision import LONGEST_TEXT, id_kept
 from eventonce.history.story import told
@@ -21,7 +21,6 @@ from eventonce.history.winners import with_winners
 from eventonce.rules import Ruleset
 from eventonce.types import Event
 from tests.helpers import PATIENCE
-from tests.servers.postgres import Cluster
 
 AGENT = Rule(
     name="agent",
@@ -56,13 +55,6 @@ def rows(history: History) -> list[tuple[Any, ...]]:
         found = tables._driver.rows(f"SELECT subject FROM {subjects.SUBJECTS} ORDER BY subject")
         tables._driver.commit()
     return found
-
-
-def drop_table(history: History) -> None:
-    """Make the history as an older version made it: without the table of subjects."""
-    with history._tables() as tables:
-        tables._driver.run(f"DROP TABLE {subjects.SUBJECTS}")
-        tables._driver.commit()
 
 
 ALL = Search()
@@ -419,62 +411,3 @@ def test_a_subject_is_forgotten_with_the_only_conversation_that_has_it(history: 
     history.flush()
     assert history.forget("c-1") == 2
     assert rows(history) == [("u-1",)]
-
-
-def test_a_history_of_an_older_version_is_read_and_gets_the_table_of_subjects(uri: str) -> None:
-    with History(uri) as history:
-        consumer(history).process([agent("a", 1, conversationId="c-1")])
-        history.flush()
-        drop_table(history)
-    with History(uri, look=True) as reader:
-        assert [(one.id, one.subject) for one in reader.find(Search())] == [("a", "")]
-        assert reader.find(Search(subject="u-1")) == []
-        assert reader.hidden("subject", "u-1") == 0
-        assert reader.subjects(bool) == []
-        reader.try_to_write()
-        reader.drop_subjects([b"k"])
-        assert reader.forget("c-9") == 0
-    with History(uri) as history:
-        crm = consumer(history)
-        crm.process([agent("a", 1)])
-        crm.process([agent("b", 2)])
-        history.flush()
-        # The subject belongs to the key, so that earlier decisions have it, too.
-        assert [one.subject for one in history.find(Search(subject="u-1"))] == ["u-1"] * 3
-
-
-def test_a_user_without_the_right_to_create_the_table_of_subjects_still_keeps_decisions(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
-    with History(cluster.uri()) as history:
-        drop_table(history)
-    cluster.execute(
-        "CREATE ROLE clerk LOGIN",
-        "GRANT USAGE ON SCHEMA eventonce TO clerk",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
-    )
-
-    def decided(version: int) -> list[Decision]:
-        with History(cluster.uri(user="clerk")) as history:
-            consumer(history).process([agent(f"a-{version}", version)])
-            history.flush()
-            assert history.tidy() == 0
-            history.forget("c-1")
-            return history.find(Search())
-
-    assert [one.subject for one in decided(1)] == [""]
-    assert f"there is no table {subjects.SUBJECTS}, or this user may not write" in caplog.text
-    with History(cluster.uri()):
-        pass
-    assert [one.subject for one in decided(2)] == ["", ""], "the table is there, the right is not"
-    with History(cluster.uri(user="clerk"), look=True) as reader:
-        with pytest.raises(StoreUnavailable, match="permission denied"):
-            reader.subjects(bool)
-        with pytest.raises(StoreUnavailable, match="permission denied"):
-            reader.try_to_write()
-    cluster.execute(
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON eventonce.{subjects.SUBJECTS} TO clerk"
-    )
-    assert [one.subject for one in decided(3)] == ["u-1"] * 3
-    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")

@@ -15,14 +15,12 @@ import pytest
 
 from eventonce import Consumer, Job
 from eventonce.clock import wall_clock
-from eventonce.errors import StoreMismatch
 from eventonce.history import History, Search, leases, recorder
 from eventonce.history.leases import STATES_KEPT, WORKERS, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import notes, read_workers
 from eventonce.runtime import background
 from tests.helpers import PATIENCE, call, ruled, until
-from tests.servers.postgres import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -184,58 +182,6 @@ def test_a_process_that_stopped_reporting_is_noted_and_dropped_after_an_hour(
         monkeypatch.setattr(recorder, "wall_clock", lambda: state.told + STATES_KEPT + 1)
         tidier.tidy()
         assert tidier.states() == []
-
-
-def test_a_history_without_the_table_of_workers_is_read_and_gets_the_table(uri: str) -> None:
-    with History(uri) as old, old._tables() as tables:
-        tables._driver.run(f"DROP TABLE {WORKERS}")
-        tables._driver.commit()
-    with History(uri, look=True) as reader:
-        assert (reader.states(), reader.types()) == ([], [])
-        assert read_workers(reader, wall_clock()) == []
-        with History(uri) as history:
-            assert history.tidy() == 0
-            with running(history, call(1)):
-                history.keep_up()
-                state_of(reader, has_leases(1))
-
-
-def _open_transactions(cluster: Cluster) -> int:
-    query = (
-        b"SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk' AND state LIKE 'idle in%'"
-    )
-    with cluster.connect() as connection:
-        ((many,),) = connection.execute(query).fetchall()
-    return int(many)
-
-
-def test_a_user_without_the_right_to_create_the_table_of_workers_still_keeps_decisions(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eventonce.log.SECOND_LINE", PATIENCE)
-    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
-    with History(cluster.uri()):
-        pass
-    cluster.execute(
-        f"DROP TABLE eventonce.{WORKERS}",
-        "CREATE ROLE clerk LOGIN",
-        "GRANT USAGE ON SCHEMA eventonce TO clerk",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
-    )
-    with History(cluster.uri(user="clerk")) as history:
-        crm = watched(history, lambda _: None)
-        history.keep_up()
-        until(lambda: "the leases of this process are not visible yet" in caplog.text)
-        for number in range(3):
-            crm.process([call(number)])
-            until(lambda: history.find(Search(id=f"id-{number}")))  # noqa: B023  called at once
-        assert "let a user who may create tables open the history once" in caplog.text
-        assert len(caplog.records) == 1, "one line says all"
-        with history._background.writing:
-            with pytest.raises(StoreMismatch), history._tables() as tables:
-                tables.states.tell([])
-            assert _open_transactions(cluster) == 0
-    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
 
 
 @pytest.mark.parametrize("worker", ["", "a name of many"])

@@ -13,7 +13,7 @@ from eventonce.cli.history_options import history_option, history_to_read
 from eventonce.cli.options import Settings, json_option, with_settings
 from eventonce.cli.output import emit, notice, table, wrapped
 from eventonce.clock import wall_clock
-from eventonce.history.leases import UNREADABLE, Lease, WorkerState
+from eventonce.history.leases import Lease, WorkerState
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes, read_workers
 
@@ -37,10 +37,7 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     with history_to_read(settings.file, uri) as opened:
         wanted = settings.given_name
         found = [it for it in read_workers(opened, now) if wanted in (None, it.consumer)]
-        readable = opened.tells_states
     emit([_document(one, now) for one in found], _text(found, now), as_json=as_json)
-    if not readable:
-        notice(UNREADABLE, as_json=as_json)
     if not found:
         whose = "" if wanted is None else f" of the consumer {wanted!r}"
         notice(f"no worker{whose} has {NO_WORKER}", as_json=as_json)

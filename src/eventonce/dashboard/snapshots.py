@@ -171,9 +171,9 @@ class Snapshots:
         """Return a snapshot of the store that is at most about five seconds old."""
         return await self._store.get()
 
-    async def workers(self) -> tuple[list[Worker], bool]:
-        """Return the workers of the last hour, the busiest first, and whether the states of
-        processes can be read; `Unavailable` without a history."""
+    async def workers(self) -> list[Worker]:
+        """Return the workers of the last hour, the busiest first; `Unavailable` without a
+        history."""
         return await self._workers.get()
 
     async def past(self, range_: Range) -> Past:
@@ -267,12 +267,8 @@ class Snapshots:
         self.store_snapshots.append(found)
         return found
 
-    async def _ask_for_workers(self) -> tuple[list[Worker], bool]:
-        def ask() -> tuple[list[Worker], bool]:
-            history = self._resources.looking
-            return read_workers(history, wall_clock()), history.tells_states
-
-        return await self._ask_history(ask)
+    async def _ask_for_workers(self) -> list[Worker]:
+        return await self._ask_history(lambda: read_workers(self._resources.looking, wall_clock()))
 
     def _asking(self, range_: Range) -> Callable[[], Awaitable[Past]]:
         async def ask() -> Past:

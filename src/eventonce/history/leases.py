@@ -14,7 +14,6 @@ import msgspec
 
 from eventonce.clock import wall_clock
 from eventonce.core.plan import Run
-from eventonce.errors import StoreMismatch
 from eventonce.history.decision import conversation_of, id_kept, id_pattern, storable
 from eventonce.history.driver import Driver
 from eventonce.runtime.gate import is_overdue
@@ -33,11 +32,6 @@ STATES_KEPT: Final = 3_600_000
 """Milliseconds for which the last state of a killed process is kept."""
 
 WORKERS: Final = "eventonce_history_workers"
-
-UNREADABLE: Final = (
-    f"The leases of other processes are not known: the history has no table {WORKERS} yet, or this "
-    "user may not read it."
-)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -160,22 +154,12 @@ class StateTable:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    @property
-    def readable(self) -> bool:
-        """Whether the table is there, and this user may read it."""
-        return self._driver.may(WORKERS, "SELECT")
-
     def tell(self, states: Iterable[WorkerState]) -> None:
         """Store these states instead of the earlier ones of the same processes."""
         rows = [
             (*_which(one), one.started, one.told, msgspec.json.encode(one.load).decode())
             for one in states
         ]
-        if not self._driver.has(WORKERS):
-            raise StoreMismatch(
-                f"there is no table {WORKERS}; let a user who may create tables open the history "
-                "once"
-            )
         self._driver.run_many(
             f"INSERT INTO {WORKERS} (worker, consumer, channel, process, started, told, state) "  # noqa: S608  ours
             "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (worker, consumer, channel, process) "
@@ -193,9 +177,8 @@ class StateTable:
         )
 
     def read(self) -> list[WorkerState]:
-        """Return all states; none if the history is older than this table, or if this user may not
-        read the table."""
-        rows = self.readable and self._driver.rows(
+        """Return all states."""
+        rows = self._driver.rows(
             "SELECT worker, consumer, channel, process, started, told, state "  # noqa: S608  ours
             f"FROM {WORKERS} ORDER BY worker, consumer, channel, process"
         )
@@ -204,20 +187,18 @@ class StateTable:
             WorkerState(
                 **dict(zip(fields, row, strict=True)), load=msgspec.json.decode(state, type=Load)
             )
-            for *row, state in rows or ()
+            for *row, state in rows
         ]
 
     def drop(self, before: int) -> None:
         """Delete the states that are older than this."""
-        if self._driver.may(WORKERS, "DELETE"):
-            self._driver.run(f"DELETE FROM {WORKERS} WHERE told < ?", (before,))  # noqa: S608  ours
+        self._driver.run(f"DELETE FROM {WORKERS} WHERE told < ?", (before,))  # noqa: S608  ours
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""
-        if self._driver.has(WORKERS):
-            self._driver.run(f"INSERT INTO {WORKERS} SELECT * FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"UPDATE {WORKERS} SET told = told WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"DELETE FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"INSERT INTO {WORKERS} SELECT * FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"UPDATE {WORKERS} SET told = told WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"DELETE FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
 
 
 def _which(state: WorkerState) -> tuple[str, str, str, str]:

@@ -59,12 +59,6 @@ class PostgresDriver:
         ((found,),) = self.rows("SELECT to_regclass(?)", (name,))
         return found is not None
 
-    def may(self, name: str, *rights: str) -> bool:
-        granted = " AND ".join(["has_table_privilege(to_regclass(?)::oid, ?)"] * len(rights))
-        values = [value for right in rights for value in (name, right)]
-        ((allowed,),) = self.rows(f"SELECT {granted}", values)
-        return bool(allowed)
-
     def refused(self, _error: Exception, /) -> str:
         """Return nothing: the server's error names the missing right, and a new right takes effect
         on the open connection."""

@@ -192,12 +192,6 @@ class History:
         with self._tables() as tables:
             return tables.consumers()
 
-    @property
-    def tells_states(self) -> bool:
-        """Whether `states` can be read here."""
-        with self._tables() as tables:
-            return tables.states.readable
-
     def states(self) -> list[WorkerState]:
         """Return the states that processes reported; for a killed process, its last one."""
         with self._tables() as tables:

@@ -66,5 +66,5 @@ CREATE INDEX IF NOT EXISTS eventonce_history_id ON eventonce_history (id_hash) W
 CREATE INDEX IF NOT EXISTS eventonce_history_key
   ON eventonce_history (key_hash) WHERE key_hash <> 0;
 -- Only the most frequent decisions have no reason: this index finds a failure among a million copies.
-CREATE INDEX IF NOT EXISTS eventonce_history_reason_3
+CREATE INDEX IF NOT EXISTS eventonce_history_reason_4
   ON eventonce_history (kind, number) WHERE reason <> '';

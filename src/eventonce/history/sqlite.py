@@ -112,11 +112,6 @@ class SQLiteDriver:
         """Whether there is a table or an index of this name."""
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
 
-    def may(self, name: str, *_rights: str) -> bool:
-        """Whether there is a table of this name, and this user has all these rights to it; SQLite
-        has no rights to single tables."""
-        return self.has(name)
-
     def refused(self, error: Exception, /) -> str:
         """Return why this connection may not write, as a text to follow the error; empty for any
         other error. A new connection may have more rights than this one."""

@@ -15,7 +15,6 @@ from typing import Final
 from eventonce.history.decision import id_kept
 from eventonce.history.digests import Digests, plain
 from eventonce.history.driver import Driver, places
-from eventonce.log import log
 from eventonce.rules import Ruleset
 from eventonce.types import Outcome
 
@@ -34,35 +33,30 @@ of its events."""
 PAGE_SIZE: Final = 10_000
 """Subjects that one query reads."""
 
-_WRITES: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
-
 Row = tuple[bytes, str, int]
 """A key, its subject, and the time of its last use in milliseconds."""
 
 
 class Subjects:
-    """The subjects in a database; for one thread at a time. The table may be missing in an older
-    history, or its user may have no right to it: then no subject is stored or found."""
+    """The subjects in a database; for one thread at a time."""
 
     def __init__(self, driver: Driver, digests: Digests) -> None:
         self._driver = driver
         self._digests = digests
         self._known: set[bytes] = set()
         self._until = -inf
-        self._writable = False
-        self._said = False
 
     def unknown(self, told: Iterable[tuple[Sequence[Outcome], Ruleset]], now: int) -> list[Row]:
         """Return the subjects of these outcomes that must be written, in the order of their keys:
         one order for all writers prevents deadlocks."""
         if monotonic() > self._until or len(self._known) > MOST_KEYS:
             self._known.clear()
-            self._until = -inf
+            self._until = monotonic() + SUBJECT_KNOWN
         found: dict[bytes, Row] = {}
         for outcomes, rules in told:
             for one in [it for it in outcomes if it.order is not None]:
                 key, event = one.key, one.event
-                if event is None or key in self._known or key in found or not self._may_write():
+                if event is None or key in self._known or key in found:
                     continue
                 # The rule may have changed or gone since: the decision is kept without a subject.
                 with suppress(Exception):
@@ -83,20 +77,8 @@ class Subjects:
         """Remember these subjects as stored; called after the commit."""
         self._known.update(key for key, _, _ in rows)
 
-    @property
-    def readable(self) -> bool:
-        """Whether the table exists and this user may read it."""
-        return self._driver.may(SUBJECTS, "SELECT")
-
-    def selected(self) -> str:
-        """Return the SQL expression for the subject of a decision `h`."""
-        found = f"SELECT s.subject FROM {SUBJECTS} s WHERE s.key = h.key"  # noqa: S608  ours
-        return f"coalesce(({found}), '')" if self.readable else "''"
-
     def keys(self, text: str) -> list[bytes]:
         """Return the keys of this subject."""
-        if not self.readable:
-            return []
         names = self._digests.names("subject", text)
         rows = self._driver.rows(
             f"SELECT key FROM {SUBJECTS} WHERE subject IN ({places(len(names))}) "  # noqa: S608  ours
@@ -106,10 +88,9 @@ class Subjects:
         return [bytes(key) for (key,) in rows]
 
     def all(self) -> Iterator[tuple[bytes, str]]:
-        """Yield all keys with their subjects. An error if this user may not read them: the caller
-        must be sure that a subject is absent."""
+        """Yield all keys with their subjects."""
         query = f"SELECT key, subject FROM {SUBJECTS} WHERE key > ? ORDER BY key LIMIT {PAGE_SIZE}"  # noqa: S608  ours
-        last: bytes | None = b"" if self._driver.has(SUBJECTS) else None
+        last: bytes | None = b""
         while last is not None:
             rows = self._driver.rows(query, (last,))
             yield from ((bytes(key), subject) for key, subject in rows)
@@ -117,37 +98,20 @@ class Subjects:
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Delete the subjects of these keys."""
-        if self._driver.has(SUBJECTS):
-            dropping = f"DELETE FROM {SUBJECTS} WHERE key = ?"  # noqa: S608  ours
-            self._driver.run_many(dropping, [(key,) for key in sorted(keys)])
+        dropping = f"DELETE FROM {SUBJECTS} WHERE key = ?"  # noqa: S608  ours
+        self._driver.run_many(dropping, [(key,) for key in sorted(keys)])
 
     def drop_unused(self, before: int) -> None:
         """Delete the subjects that no decision since this time has."""
-        if self._driver.may(SUBJECTS, *_WRITES):
-            # `seen` may be older than the last use, because a process remembers the key.
-            since = before - int(2 * SUBJECT_KNOWN * 1000)
-            self._driver.run(f"DELETE FROM {SUBJECTS} WHERE seen < ?", (since,))  # noqa: S608  ours
+        # `seen` may be older than the last use, because a process remembers the key.
+        since = before - int(2 * SUBJECT_KNOWN * 1000)
+        self._driver.run(f"DELETE FROM {SUBJECTS} WHERE seen < ?", (since,))  # noqa: S608  ours
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""
-        if self._driver.has(SUBJECTS):
-            self._driver.run(f"INSERT INTO {SUBJECTS} SELECT * FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"UPDATE {SUBJECTS} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run(f"DELETE FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"INSERT INTO {SUBJECTS} SELECT * FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"UPDATE {SUBJECTS} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
+        self._driver.run(f"DELETE FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
 
     def _kept(self, text: str) -> str:
         return self._digests.of("subject", text) if self._digests else plain(id_kept(text))
-
-    def _may_write(self) -> bool:
-        if self._until == -inf:
-            self._until = monotonic() + SUBJECT_KNOWN
-            self._writable = self._driver.may(SUBJECTS, *_WRITES)
-            if not self._writable and not self._said:
-                self._said = True
-                log().warning(
-                    "history: the subjects of states are not kept: there is no table %s, or this "
-                    "user may not write to it; let a user who may create tables open the history "
-                    "once, and grant the right",
-                    SUBJECTS,
-                )
-        return self._writable

@@ -38,7 +38,7 @@ from eventonce.history.digests import (
     plain,
 )
 from eventonce.history.driver import Driver, places
-from eventonce.history.leases import WORKERS, StateTable
+from eventonce.history.leases import StateTable
 from eventonce.history.search import Conditions, Search
 from eventonce.history.subjects import SUBJECTS, Row, Subjects
 from eventonce.history.winners import LEADING, TOOK_EFFECT, Lead
@@ -62,12 +62,8 @@ the segment that was the latest at the time of writing, so that new hashes fall 
 hashes all over an index of millions would cost several times as much. In return, a search looks
 for a hash in each segment, a few hundred."""
 
-LAST_INDEX: Final = "eventonce_history_reason_3"
+LAST_INDEX: Final = "eventonce_history_reason_4"
 """The index that is created last. Its number grows with each incompatible change of the tables."""
-
-ADDED_TABLES: Final = (SUBJECTS, WORKERS)
-"""Tables that came with a later version. A process that may create tables adds them to an older
-history; other processes read and write that history without them."""
 
 MOST_LEADS: Final = 100_000
 """The most decisions that are read to find winners or runs."""
@@ -78,8 +74,10 @@ KINDS_KNOWN: Final = 60.0
 COLUMNS: Final = tuple(it for it in Decision.__struct_fields__ if it not in LOOKED_UP)
 KIND_FIELDS: Final = COLUMNS[:KIND_LENGTH]
 _OWN: Final = COLUMNS[KIND_LENGTH:]
-_SELECTED: Final = ", ".join([f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN])
-
+_SUBJECT: Final = f"coalesce((SELECT s.subject FROM {SUBJECTS} s WHERE s.key = h.key), '')"  # noqa: S608  ours
+_SELECTED: Final = ", ".join(
+    [f"k.{name}" for name in KIND_FIELDS] + [f"h.{name}" for name in _OWN] + [_SUBJECT]
+)
 
 _WRITTEN: Final = (*_OWN, "kind", "id_hash", "conversation_hash", "key_hash")
 _LATER: Final = "SELECT number, at FROM eventonce_history WHERE number >= ? ORDER BY number LIMIT 1"
@@ -115,24 +113,17 @@ class Tables:
 
     def make(self) -> None:
         """Create the tables, unless they exist; then no right to create tables is needed."""
-        driver, made = self._driver, False
+        driver = self._driver
         try:
             driver.begin()
-            made = self.made()
-            lacking = [name for name in ADDED_TABLES if not driver.has(name)]
-            if not made or lacking:
+            if not self.made():
                 schema = files("eventonce.history").joinpath("schema.sql").read_text()
                 typed = schema.format(number=driver.number, row=driver.row, octets=driver.octets)
-                statements = [*driver.first, *typed.split(";")[:-1]]
-                for statement in statements:
-                    # Existing tables may have another owner.
-                    if not made or any(name in statement for name in lacking):
-                        driver.run(statement)
-        except BaseException as error:
+                for statement in [*driver.first, *typed.split(";")[:-1]]:
+                    driver.run(statement)
+        except BaseException:
             driver.rollback()
-            if not made or not isinstance(error, Exception):
-                raise
-            return
+            raise
         driver.commit()
 
     def made(self) -> bool:
@@ -316,7 +307,7 @@ class Tables:
         if not search.reasoned:
             tables = "eventonce_history h, eventonce_history_kinds k"
         rows = self._driver.rows(
-            f"SELECT {_SELECTED}, {self.subjects.selected()} FROM {tables} "  # noqa: S608  ours
+            f"SELECT {_SELECTED} FROM {tables} "  # noqa: S608  ours
             # The order of numbers is that of times, except for seconds between two writers.
             f"WHERE k.kind = h.kind AND {where} ORDER BY h.number DESC LIMIT ?",
             (*values, limit),
@@ -456,8 +447,6 @@ class Tables:
                 where += f" AND {begin} NOT IN ({places(len(values))})"
         table = "eventonce_history h"
         if what == "subject":
-            if not self.subjects.readable:
-                return 0
             table += f" JOIN {SUBJECTS} s ON s.key = h.key"
         count = f"SELECT count(*) FROM {table} WHERE {where}"  # noqa: S608  ours
         ((many,),) = self._driver.rows(count, values)

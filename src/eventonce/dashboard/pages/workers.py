@@ -17,7 +17,7 @@ from eventonce.dashboard.event_stream import stream
 from eventonce.dashboard.layout import framed, live_parts, section, table
 from eventonce.dashboard.resources import Resources
 from eventonce.dashboard.spark import spark
-from eventonce.history.leases import UNREADABLE, Lease, Watched, WorkerState, process_name
+from eventonce.history.leases import Lease, Watched, WorkerState, process_name
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes
 from eventonce.markup import Html, counted, data, dotted, joined, number, tag
@@ -40,15 +40,14 @@ async def live(request: Request) -> Response:
 async def _parts(context: Context) -> dict[str, Html]:
     now, resources = wall_clock(), context.resources
     try:
-        known, tells_states = await context.snapshots.workers()
-        workers = _with_own(resources, known, now)
-        seen, note = _workers_table(workers, now), "" if tells_states else UNREADABLE
+        workers = _with_own(resources, await context.snapshots.workers(), now)
+        seen = _workers_table(workers, now)
     except Unavailable as error:
-        workers, note = _with_own(resources, [], now), ""
+        workers = _with_own(resources, [], now)
         seen = tag("p", str(error), class_="note")
     return {
         "workers": section("In the last hour", seen),
-        "leases": section("Leases", _leases(resources, workers, now, note)),
+        "leases": section("Leases", _leases(resources, workers, now)),
     }
 
 
@@ -96,12 +95,10 @@ def _workers_table(workers: list[Worker], now: int) -> Html:
     return table(head, rows)
 
 
-def _leases(resources: Resources, workers: list[Worker], now: int, note: str) -> Html:
+def _leases(resources: Resources, workers: list[Worker], now: int) -> Html:
     states = [state for worker in workers for state in worker.states]
-    said: list[Html | None] = [tag("p", note, class_="note") if note else None]
     state = resources.state
-    if state is not None:
-        said.append(_state_note(state()))
+    said: list[Html | None] = [_state_note(state()) if state is not None else None]
     said += [tag("p", note, class_="note") for state in states for note in notes(state, now)]
     rows = [_row(state.worker, lease, now) for state in states for lease in state.load.leases]
     if not rows:
