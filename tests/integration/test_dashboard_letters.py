@@ -103,8 +103,7 @@ def serve(tmp_path: Path) -> Serve:
                 name="crm",
                 runners=runners if runs else None,
                 audit=str(tmp_path / "audit.jsonl"),
-                redrive_options=["--handler", "crm:take"],
-                store_options=["--store", uri],
+                options={"store": ["--store", uri], "redrive": ["--handler", "crm:take"]},
             )
             app = dashboard(resources, settings)
             with server.listen("0") as listening, server.serving(app, listening):

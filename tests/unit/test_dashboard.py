@@ -71,7 +71,7 @@ class World:
             lambda: self.consumer.store,
             name="crm",
             history=self.history,
-            history_options=["--history", self.history],
+            options={"history": ["--history", self.history]},
         )
         self.app = dashboard(self.resources)
 
@@ -138,7 +138,7 @@ def test_the_record_of_shadow_mode_is_reported(tmp_path: Path, run: Run) -> None
     for _ in range(2):
         assert run("run", "-c", config, "--from", capture).code == 0
     options = ["--config", str(config)]
-    resources = Resources(MemoryStore, shadow_log=str(record), config_options=options)
+    resources = Resources(MemoryStore, shadow_log=str(record), options={"config": options})
     (answer,) = asyncio.run(asked(dashboard(resources), "/shadow"))
     text = re.sub("<[^>]*>", "", answer.text).replace("\u00a0", " ")
     assert "4 events, of which the rules would drop 50.0" in text

@@ -158,8 +158,7 @@ def _listening(
         letters=file.letters,
         sealer=settings.sealer,
         audit=file.audit,
-        redrive_options=["--handler", quoted(handler)] if handler is not None else [],
-        **_options(settings),
+        options=_options(settings, handler),
     )
     with closing(resources), server.listen(said) as listening:
         app = pages(resources, file.dashboard)
@@ -167,15 +166,16 @@ def _listening(
         yield app, listening
 
 
-def _options(settings: Settings) -> dict[str, list[str]]:
-    """Return the options of another command for the same file, store and history, quoted for a
-    shell. Values of the file or the environment need no option."""
+def _options(settings: Settings, handler: str | None) -> dict[str, list[str]]:
+    """Return the options of another command for the same file, store, history and handler, quoted
+    for a shell. Values of the file or the environment need no option."""
     history = settings.file.history.store
     given = history if history != settings.in_file.history.store else None
     return {
-        "config_options": ["--config", quoted(str(settings.path))] if settings.path else [],
-        "store_options": _option("store", "store", settings.given_store),
-        "history_options": _option("history", "uri", given),
+        "config": ["--config", quoted(str(settings.path))] if settings.path else [],
+        "store": _option("store", "store", settings.given_store),
+        "history": _option("history", "uri", given),
+        "redrive": ["--handler", quoted(handler)] if handler is not None else [],
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
@@ -25,57 +26,51 @@ NO_HISTORY: Final = (
     '[history] store = "sqlite:///history.db"'
 )
 
+READ_BY: Final[Mapping[str, Sequence[str]]] = {
+    "history": ["history"],
+    "workers": ["history"],
+    "audit": [],
+    "shadow": [],
+}
+"""The options of commands that do not read the store. `audit` and `shadow` read files that the
+settings name."""
 
+
+@dataclass(eq=False, kw_only=True, repr=False)
 class Resources:
     """A store, with its history, its dead letters and its consumer."""
 
-    def __init__(
-        self,
-        store: Callable[[], Any],
-        *,
-        name: str = "",
-        history: str = "",
-        secrets: Sequence[bytes] = (),
-        consumer: Consumer | None = None,
-        state: Callable[[], Mapping[str, Any]] | None = None,
-        shadow_log: str = "",
-        runners: Runners | None = None,
-        letters: str = "",
-        sealer: Sealer | None = None,
-        audit: str = "",
-        config_options: Sequence[str] = (),
-        redrive_options: Sequence[str] = (),
-        store_options: Sequence[str] = (),
-        history_options: Sequence[str] = (),
-    ) -> None:
-        """`store` opens the store, which is both a `Store` and a `StoreAdmin`. `history` is the URI
-        of the history, empty for none; `secrets` are those of its digests and of the ids of groups.
-        `consumer` and `state` are those of the worker or receiver of this process, otherwise None.
-        `runners` redrive dead letters; the default is the consumer, if there is one. `letters` is
-        the dead-letter queue, empty for none, and `sealer` opens its sealed letters. `audit` is the
-        file for audit lines, empty for the log alone. The options are those of a command for the
-        same settings, store, history and redrive handler, quoted for a shell."""
-        self.name = name
-        self.group_of = grouping(secrets)
+    open_store: Callable[[], Any] = field(kw_only=False)
+    """A function that opens the store, which is both a `Store` and a `StoreAdmin`."""
+    name: str = ""
+    history: str = ""
+    """The URI of the history; empty for none."""
+    secrets: Sequence[bytes] = ()
+    """The secrets of the history's digests and of the ids of groups."""
+    consumer: Consumer | None = None
+    """The consumer of the worker or receiver of this process; None in other processes."""
+    state: Callable[[], Mapping[str, Any]] | None = None
+    """A function that returns the state of that worker."""
+    shadow_log: str = ""
+    runners: Runners | None = None
+    """The consumers that redrive dead letters; the default is the consumer, if there is one."""
+    letters: str = ""
+    """The dead-letter queue; empty for none."""
+    sealer: Sealer = field(default_factory=lambda: Sealer([]))
+    """Opens the sealed dead letters of the queue."""
+    audit: str = ""
+    """The file for audit lines; empty for the log alone."""
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The options of another command for the same settings (`config`), `store`, `history`, and
+    handler of `redrive`, quoted for a shell."""
+
+    def __post_init__(self) -> None:
+        self.group_of = grouping(self.secrets)
         """A function from the reason of a dead letter to the id of its group."""
-        self.unnamed = unnaming(secrets)
+        self.unnamed = unnaming(self.secrets)
         """A function from the id of a conversation to its digest in the audit."""
-        self.consumer = consumer
-        self.state = state
-        self.history = history
-        self._secrets = secrets
-        self.shadow_log = shadow_log
-        if runners is None and consumer is not None:
-            runners = Runners(Config(), store, own=consumer)
-        self.runners = runners
-        self.letters = letters
-        self.audit = audit
-        self.sealer = sealer or Sealer([])
-        self._config_options = config_options
-        self._redrive_options = redrive_options
-        self._store_options = store_options
-        self._history_options = history_options
-        self._open = store
+        if self.runners is None and self.consumer is not None:
+            self.runners = Runners(Config(), self.open_store, own=self.consumer)
         self._opened: Any = None
         self._lock = Lock()
         self._looking: History | None = None
@@ -87,7 +82,7 @@ class Resources:
             return self.consumer.admin
         with self._lock:
             if self._opened is None:
-                self._opened = self._open()
+                self._opened = self.open_store()
             return self._opened
 
     @property
@@ -97,7 +92,7 @@ class Resources:
             raise ConfigError(NO_HISTORY)
         with self._lock:
             if self._looking is None:
-                self._looking = History(self.history, look=True, secrets=self._secrets)
+                self._looking = History(self.history, look=True, secrets=self.secrets)
             return self._looking
 
     @contextmanager
@@ -106,7 +101,7 @@ class Resources:
         for them."""
         if not self.history:
             raise ConfigError(NO_HISTORY)
-        with History(self.history, look=True, secrets=self._secrets) as history:
+        with History(self.history, look=True, secrets=self.secrets) as history:
             yield history
 
     def probe(self) -> float:
@@ -123,12 +118,10 @@ class Resources:
 
     def command(self, *words: str) -> str:
         """Return a command line for the same settings, store and history, quoted for a shell."""
-        # `audit` and `shadow` read files that the settings name.
-        history = self._history_options
-        options = {"history": history, "workers": history, "audit": (), "shadow": ()}
-        told = [*self._config_options, *options.get(words[0], self._store_options)]
+        kinds = ["config", *READ_BY.get(words[0], ["store"])]
         if words[:2] == ("letters", "redrive"):
-            told += self._redrive_options
+            kinds.append("redrive")
+        told = [option for kind in kinds for option in self.options.get(kind, ())]
         # Options must come before `--`.
         at = words.index("--") if "--" in words else len(words)
         shown = [quoted(word) for word in words]

@@ -130,7 +130,7 @@ def playing(folder: Path, *, rate: float = RATE, scenario: Scenario = DEMO_DAY) 
             consumer=consumer,
             state=worker.state,
             audit=config.audit,
-            config_options=["--config", quoted(str(settings))],
+            options={"config": ["--config", quoted(str(settings))]},
         )
         try:
             yield Played(worker, resources, crm)
