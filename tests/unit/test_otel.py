@@ -23,8 +23,8 @@ from eventonce.envelope import read_body
 from eventonce.errors import ConfigError
 from eventonce.metrics import names
 from eventonce.otel import instrument
-from eventonce.otel.context import xray
 from eventonce.otel.metrics import name_of
+from eventonce.otel.traces import xray
 from eventonce.stores.memory import MemoryStore
 from eventonce.worker.worker import Worker, WorkerSettings
 from tests.helpers import call, ruled, statuses, until
