@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from eventonce.clock import wall_clock
+from eventonce.core.status import MEANINGS
 from eventonce.dashboard.access import person_of
 from eventonce.dashboard.context import SEARCH_WAIT, Context, context_of
-from eventonce.dashboard.forms import FilterForm
+from eventonce.dashboard.forms import FilterForm, typed
 from eventonce.dashboard.layout import framed
 from eventonce.dashboard.resources import NO_HISTORY
-from eventonce.dashboard.search_query import CHOICES, MOST_DECISIONS, SearchQuery, read
 from eventonce.history import Decision, Search
 from eventonce.history.digests import DIGEST
 from eventonce.history.recorder import hidden_text
+from eventonce.history.search import SAME_ID
 from eventonce.history.story import LETTER_KEPT, NOTHING_FOUND, Chapter, lateness, moment, told
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.history.winners import TOOK_EFFECT
 from eventonce.markup import Html, counted, data, dotted, joined, tag
+from eventonce.rules.instants import asked
+
+CHOICES: Final[Mapping[str, Collection[str]]] = {"status": MEANINGS, "copies": SAME_ID}
+"""The values of fields that have one of a list, or several, separated by commas."""
+
+USUAL_DECISIONS: Final = 100
+MOST_DECISIONS: Final = 1000
+"""The most decisions on a page, and their usual number."""
 
 FORM: Final = FilterForm(
     "/search",
@@ -43,10 +54,38 @@ FORM: Final = FilterForm(
 GROUP_CLASSES: Final = {group: f"k{place}" for place, group in enumerate(GROUPS)}
 
 
+class SearchQuery(msgspec.Struct, frozen=True):
+    """The search of one request."""
+
+    given: Mapping[str, str]
+    """The fields that have a value, as they were typed."""
+    search: Search
+    limit: int
+    fault: str = ""
+    """The first field that is wrong, and why."""
+
+    @property
+    def one(self) -> bool:
+        """Whether the search is about one conversation, event, subject or key; then its page is a
+        story."""
+        search = self.search
+        return bool(search.conversation or search.id or search.subject or search.key)
+
+    def options(self) -> list[str]:
+        """Return the options of `eventonce history` for the same search."""
+        return [
+            *(
+                f"--{'name' if name == 'consumer' else name}={value}"
+                for name, value in self.given.items()
+            ),
+            f"--limit={self.limit}",
+        ]
+
+
 async def page(request: Request) -> Response:
     """Return the page with the form and its results; without fields, the latest decisions."""
     context, person = context_of(request), person_of(request)
-    query = read(request)
+    query = _query(request)
     command = context.resources.command("history", *query.options())
     if not context.resources.history:
         return await framed(request, "Search", tag("p", NO_HISTORY, class_="note"), command)
@@ -67,6 +106,43 @@ async def page(request: Request) -> Response:
     note = tag("p", more, class_="note") if more else None
     body = joined(form, _count_note(query, found), note, results)
     return await framed(request, _title(query), body, command)
+
+
+def _query(request: Request) -> SearchQuery:
+    """Return the search of a request."""
+    params = request.query_params
+    given = {name: value for name in (*FORM.first, *FORM.more) if (value := typed(params, name))}
+    fields: dict[str, Any] = {}
+    fault = ""
+    for name, value in given.items():
+        try:
+            fields["id" if name == "event" else name] = _value(name, value)
+        except ValueError as error:
+            fault = fault or f"{name}: {error}"
+    limit = params.get("limit", "")
+    many = (
+        min(MOST_DECISIONS, max(1, int(limit)))
+        if limit.isdecimal() and len(limit) < 6
+        else USUAL_DECISIONS
+    )
+    return SearchQuery(given, Search(**fields), many, fault)
+
+
+def _value(name: str, value: str) -> Any:
+    if name in ("since", "until"):
+        return asked(value, wall_clock())
+    if name == "key":
+        try:
+            return bytes.fromhex(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not hexadecimal") from None
+    if name in CHOICES:
+        several = dict.fromkeys(one.strip() for one in value.split(","))
+        for one in several:
+            if one not in CHOICES[name]:
+                raise ValueError(f"{one!r} is unknown; choose from {', '.join(CHOICES[name])}")
+        return ",".join(several)
+    return value
 
 
 def _found(context: Context, query: SearchQuery) -> tuple[list[Decision], int]:
