@@ -194,12 +194,6 @@ class StateTable:
         """Delete the states that are older than this."""
         self._driver.run(f"DELETE FROM {WORKERS} WHERE told < ?", (before,))  # noqa: S608  ours
 
-    def try_to_write(self) -> None:
-        """Use every right that a writer needs, and change nothing."""
-        self._driver.run(f"INSERT INTO {WORKERS} SELECT * FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
-        self._driver.run(f"UPDATE {WORKERS} SET told = told WHERE 1 = 0")  # noqa: S608  ours
-        self._driver.run(f"DELETE FROM {WORKERS} WHERE 1 = 0")  # noqa: S608  ours
-
 
 def _which(state: WorkerState) -> tuple[str, str, str, str]:
     named = (state.worker, state.consumer, state.channel, state.process)

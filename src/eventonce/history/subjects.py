@@ -107,11 +107,5 @@ class Subjects:
         since = before - int(2 * SUBJECT_KNOWN * 1000)
         self._driver.run(f"DELETE FROM {SUBJECTS} WHERE seen < ?", (since,))  # noqa: S608  ours
 
-    def try_to_write(self) -> None:
-        """Use every right that a writer needs, and change nothing."""
-        self._driver.run(f"INSERT INTO {SUBJECTS} SELECT * FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
-        self._driver.run(f"UPDATE {SUBJECTS} SET seen = seen WHERE 1 = 0")  # noqa: S608  ours
-        self._driver.run(f"DELETE FROM {SUBJECTS} WHERE 1 = 0")  # noqa: S608  ours
-
     def _kept(self, text: str) -> str:
         return self._digests.of("subject", text) if self._digests else plain(id_kept(text))

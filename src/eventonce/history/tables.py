@@ -38,7 +38,7 @@ from eventonce.history.digests import (
     plain,
 )
 from eventonce.history.driver import Driver, places
-from eventonce.history.leases import StateTable
+from eventonce.history.leases import WORKERS, StateTable
 from eventonce.history.search import Conditions, Search
 from eventonce.history.subjects import SUBJECTS, Row, Subjects
 from eventonce.history.winners import LEADING, TOOK_EFFECT, Lead
@@ -405,13 +405,18 @@ class Tables:
 
     def try_to_write(self) -> None:
         """Use every right that a writer needs, and change nothing."""
-        minutes = "eventonce_history_minutes"
+        run = self._driver.run
         try:
-            self._driver.run("UPDATE eventonce_history_kinds SET seen = seen WHERE 1 = 0")
-            self._driver.run(f"INSERT INTO {minutes} SELECT * FROM {minutes} WHERE 1 = 0")  # noqa: S608  ours
-            self._driver.run("DELETE FROM eventonce_history WHERE 1 = 0")
-            self.subjects.try_to_write()
-            self.states.try_to_write()
+            for table in ("eventonce_history_minutes", SUBJECTS, WORKERS):
+                run(f"INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0")  # noqa: S608  ours
+            for table, column in (
+                ("eventonce_history_kinds", "seen"),
+                (SUBJECTS, "seen"),
+                (WORKERS, "told"),
+            ):
+                run(f"UPDATE {table} SET {column} = {column} WHERE 1 = 0")  # noqa: S608  ours
+            for table in ("eventonce_history", SUBJECTS, WORKERS):
+                run(f"DELETE FROM {table} WHERE 1 = 0")  # noqa: S608  ours
         finally:
             self._driver.rollback()
 
