@@ -88,21 +88,22 @@ class Resources:
     @property
     def looking(self) -> History:
         """The history, for quick queries; use `searching` for slow ones."""
-        if not self.history:
-            raise ConfigError(NO_HISTORY)
         with self._lock:
             if self._looking is None:
-                self._looking = History(self.history, look=True, secrets=self.secrets)
+                self._looking = self._history()
             return self._looking
 
     @contextmanager
     def searching(self) -> Iterator[History]:
         """Open the history on a connection of its own, for slow queries: quick ones need not wait
         for them."""
+        with self._history() as history:
+            yield history
+
+    def _history(self) -> History:
         if not self.history:
             raise ConfigError(NO_HISTORY)
-        with History(self.history, look=True, secrets=self.secrets) as history:
-            yield history
+        return History(self.history, look=True, secrets=self.secrets)
 
     def probe(self) -> float:
         """Return the milliseconds that the store takes for a claim that writes nothing."""

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
@@ -151,7 +152,8 @@ class Snapshots:
         self._snapshots = Shared(self._take_snapshot, SNAPSHOT_INTERVAL * 0.9)
         self._store = Shared(self._look_at_store, STORE_INTERVAL)
         self._past = {
-            name: Shared(self._asking(one), SNAPSHOT_INTERVAL * 0.9) for name, one in RANGES.items()
+            name: Shared(partial(self._ask_for_past, one), SNAPSHOT_INTERVAL * 0.9)
+            for name, one in RANGES.items()
         }
         self._workers = Shared(self._ask_for_workers, SNAPSHOT_INTERVAL * 0.9)
         self._at_store: asyncio.Task[StoreSnapshot] | None = None
@@ -270,11 +272,8 @@ class Snapshots:
     async def _ask_for_workers(self) -> list[Worker]:
         return await self._ask_history(lambda: read_workers(self._resources.looking, wall_clock()))
 
-    def _asking(self, range_: Range) -> Callable[[], Awaitable[Past]]:
-        async def ask() -> Past:
-            return await self._ask_history(lambda: self._read_past(range_))
-
-        return ask
+    async def _ask_for_past(self, range_: Range) -> Past:
+        return await self._ask_history(lambda: self._read_past(range_))
 
     def _read_past(self, range_: Range) -> Past:
         now = wall_clock()
