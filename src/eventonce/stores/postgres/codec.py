@@ -16,8 +16,8 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from eventonce.core.ledger import Record
-from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.types import MAX_ORDER, Claim, Letter, Settlement, SettleResult, Verdict
+from eventonce.errors import StoreUnavailable
+from eventonce.types import Claim, Letter, Settlement, SettleResult, Verdict
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -206,13 +206,3 @@ def text(string: str) -> bytes:
 def read_text(column: bytes) -> str:
     """Return the string of bytes that `text` made."""
     return column.decode("utf-8", "surrogatepass")
-
-
-def unfit(claim: Claim) -> StoreError | None:
-    """Return the error if no row can hold this claim, otherwise None."""
-    for field in ("nonce", "lease", "remember", "attempts", "order", "at", "unchanged_within"):
-        value = getattr(claim, field)
-        limit = MAX_ORDER if field != "attempts" else 2**31 - 1
-        if value is not None and abs(value) > limit:
-            return StoreError(f"a claim's {field} is {value}; it must be at most {limit}")
-    return None

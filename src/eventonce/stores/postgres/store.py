@@ -114,21 +114,13 @@ class PostgresStore:
         try:
             rows = self._ask_or_pass_over(self._queries.claim, codec.asked(claims), now)
         except StoreError as error:
-            if isinstance(error.__cause__, psycopg.errors.NumericValueOutOfRange):
-                return self._claim_what_fits(claims, now)
-            raise
+            if not isinstance(error.__cause__, psycopg.errors.NumericValueOutOfRange):
+                raise
+            # Only the claim with a number that no row can hold gets the error.
+            if len(claims) > 1:
+                return [self._claim_once([claim], now)[0] for claim in claims]
+            return [Verdict("error", error=error)]
         return codec.verdicts(claims, rows)
-
-    def _claim_what_fits(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
-        """Judge the claims that fit into a row; each other claim gets an error as its verdict."""
-        errors = [codec.unfit(claim) for claim in claims]
-        if not any(errors):
-            raise StoreError(f"{self!r}: an instant is out of range")
-        fit = [claim for claim, error in zip(claims, errors, strict=True) if error is None]
-        verdicts = iter(self.claim(fit, now))
-        return [
-            next(verdicts) if error is None else Verdict("error", error=error) for error in errors
-        ]
 
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None

@@ -19,7 +19,7 @@ from redis.crc import key_slot
 
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
-from eventonce.errors import ConfigError, StoreError, StoreMismatch
+from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, Verdict, VerdictKind
 
 T = TypeVar("T", Claim, Settlement)
@@ -341,15 +341,6 @@ def _judged(fields: Sequence[Any]) -> Verdict:
         alone=bool(alone),
         spared=spared,
     )
-
-
-def unpackable(claim: Claim) -> Verdict | None:
-    """Return the error of a claim that cannot be packed; None if it can be packed."""
-    try:
-        pack_claims([claim], None, waiting=False)
-    except Unpackable as error:
-        return Verdict("error", error=StoreError(f"Redis cannot hold this claim: {error}"))
-    return None
 
 
 def kept(letters: bytes) -> list[SettleResult]:

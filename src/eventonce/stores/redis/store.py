@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ from redis import Redis, RedisCluster
 from eventonce.arguments import check_keys
 from eventonce.core.ledger import Record
 from eventonce.core.ports import Finding, Stats
-from eventonce.errors import ConfigError, EventonceError
+from eventonce.errors import ConfigError, EventonceError, StoreError
 from eventonce.stores.probe import PROBE
 from eventonce.stores.redis import admin, codec
 from eventonce.stores.redis.cluster import Cluster
@@ -109,8 +108,11 @@ class RedisStore:
         build = self._builder(codec.CLAIM, keys, claims, codec.pack_claims, now)
         try:
             answers = self._server.execute_batch(keys, build, self._wait)
-        except Unpackable:
-            return self._claim_packable(claims, now)
+        except Unpackable as fault:
+            # Only the claim that no record can hold gets the error.
+            if len(claims) > 1:
+                return [self.claim([claim], now)[0] for claim in claims]
+            return [Verdict("error", error=StoreError(f"Redis cannot hold this claim: {fault}"))]
         if len(answers) == 1:
             return codec.verdicts(claims, self._value(answers[0][1]))
         self._has_answered |= not all(isinstance(reply, Exception) for _, reply in answers)
@@ -128,12 +130,6 @@ class RedisStore:
             raise errors[0]
         return [by_index[index] for index in range(len(claims))]
 
-    def _claim_packable(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
-        """Judge the claims that can be packed; each other claim gets an error as its verdict."""
-        refused = [codec.unpackable(claim) for claim in claims]
-        judged = iter(self.claim(list(compress(claims, (not bad for bad in refused))), now))
-        return [next(judged) if bad is None else bad for bad in refused]
-
     def settle(
         self, settlements: Sequence[Settlement], now: int | None = None
     ) -> list[SettleResult]:
@@ -144,21 +140,16 @@ class RedisStore:
         try:
             answers = self._server.execute_batch(keys, build, self._wait, self._timeout)
         except Unpackable:
-            return self._settle_packable(settlements, now)
+            if len(settlements) > 1:
+                return [self.settle([settlement], now)[0] for settlement in settlements]
+            # A claim that no record can hold was never granted.
+            return ["unknown"]
         if len(answers) == 1:
             return codec.kept(self._value(answers[0][1]))
         kept: dict[int, SettleResult] = {}
         for part, reply in answers:
             kept.update(zip(part or (), codec.kept(self._value(reply)), strict=True))
         return [kept[index] for index in range(len(settlements))]
-
-    def _settle_packable(
-        self, settlements: Sequence[Settlement], now: int | None
-    ) -> list[SettleResult]:
-        """Settle the settlements that can be packed; the others are `unknown`: none was granted."""
-        packable = [codec.unpackable(it.claim) is None for it in settlements]
-        settled = iter(self.settle(list(compress(settlements, packable)), now))
-        return [next(settled) if good else "unknown" for good in packable]
 
     def _builder(
         self,
