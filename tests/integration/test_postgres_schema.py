@@ -176,26 +176,6 @@ def test_a_missing_function_is_distinguished_from_a_missing_schema(
     assert "settle_1" in findings(store)["its tables and functions exist"]
 
 
-def test_an_older_schema_is_brought_up_to_date(
-    cluster: Cluster, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the next release will do it."""
-    monkeypatch.setattr(schema, "STEP", 2)
-    with pytest.raises(StoreMismatch, match="eventonce store migrate"):
-        store.create()
-    with pytest.raises(StoreMismatch, match="knows no way from step 1 to 2"):
-        store.migrate()
-    (fix,) = findings(store).values()
-    assert "eventonce store migrate" in fix
-    addition = "ALTER TABLE eventonce.records ADD COLUMN note text;"
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: addition})
-    assert store.migrate(dry_run=True)[1] == addition
-    assert [it.what for it in store.check() if not it.fine]
-    assert len(store.migrate()) == 2
-    assert store.migrate() == []
-    assert findings(store) == {}
-
-
 NEXT = """
 ALTER TABLE eventonce.records ADD COLUMN note text;
 CREATE FUNCTION eventonce.claim_2(asked eventonce.asked_1[], instant bigint, patient boolean)

@@ -1,9 +1,9 @@
-"""The schema: created, migrated and checked by explicit commands only."""
+"""The schema: created and checked by explicit commands only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,17 +12,11 @@ import psycopg
 from eventonce.core.ports import Finding
 from eventonce.errors import StoreMismatch
 from eventonce.stores.postgres.codec import rows
-from eventonce.stores.postgres.errors import command, missing, older
+from eventonce.stores.postgres.errors import command, missing
 from eventonce.stores.postgres.uri import SCHEMA, Address
 
 FORMAT: Final = 1
 """The format that this release works with; rises only if older releases could not work with it."""
-
-STEP: Final = 1
-"""The number of additions to the format that this release needs; later additions do no harm."""
-
-MIGRATIONS: Mapping[int, str] = {}
-"""The statements that lead from each older step to the next one. Step 1 is the first."""
 
 OLDEST_SERVER: Final = 130_000
 """PostgreSQL 13, as the server numbers itself; the tests run on 15 and 18."""
@@ -41,7 +35,6 @@ FUNCTIONS: Final = ("clock_1", "claim_1", "settle_1", "sweep_1")
 """The functions that this release calls; by default everyone may call them."""
 
 _WOULD: Final = "-- would run, in one transaction:"
-_MARK: Final = "INSERT INTO {}.formats (format, step) VALUES ({}, {});"
 _NEWEST: Final = "SELECT format, step FROM {} ORDER BY format DESC, step DESC LIMIT 1"
 _NAMES_IN_USE: Final = b"""
     SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)
@@ -74,10 +67,7 @@ def create(connection: Connection, address: Address, *, dry_run: bool) -> list[s
     """Create the schema; return the statements, none if it exists. Those of a dry run follow a
     comment, so that they can be given to psql."""
     with connection.transaction():
-        found = _found(connection, address, alone=not dry_run)
-        if found is not None:
-            if found < STEP:
-                raise StoreMismatch(older(address, found, STEP))
+        if _found(connection, address, alone=not dry_run) is not None:
             return []
         statements = [
             statement
@@ -89,22 +79,12 @@ def create(connection: Connection, address: Address, *, dry_run: bool) -> list[s
         return _run(connection, statements, dry_run=dry_run)
 
 
-def migrate(connection: Connection, address: Address, *, dry_run: bool) -> list[str]:
-    """Migrate the schema; return the statements, none if it is up to date."""
-    with connection.transaction():
-        found = _found(connection, address, alone=not dry_run)
-        if found is None:
-            raise StoreMismatch(missing(address))
-        statements: list[str] = []
-        for step in range(found, STEP):
-            if step not in MIGRATIONS:
-                raise StoreMismatch(
-                    f"{older(address, found, STEP)}. This release knows no way from step {step} to "
-                    f"{step + 1}: migrate with a release between the two first"
-                )
-            statements += _statements(MIGRATIONS[step], address)
-            statements.append(_MARK.format(address.quoted, FORMAT, step + 1))
-        return _run(connection, statements, dry_run=dry_run)
+def migrate(connection: Connection, address: Address) -> list[str]:
+    """Raise StoreMismatch if the schema does not exist. There is nothing to migrate: a release that
+    adds a step brings its statements along."""
+    if _found(connection, address) is None:
+        raise StoreMismatch(missing(address))
+    return []
 
 
 def check(connection: Connection, address: Address) -> list[Finding]:
@@ -123,7 +103,7 @@ def check(connection: Connection, address: Address) -> list[Finding]:
     return [
         new_enough,
         allowed,
-        _up_to_date(connection, address),
+        _format(connection, address),
         _complete(connection, address),
         _writable(connection, address),
     ]
@@ -134,15 +114,14 @@ def _missing(address: Address) -> Finding:
     return Finding(what, missing(address), missing=True)
 
 
-def _up_to_date(connection: Connection, address: Address) -> Finding:
+def _format(connection: Connection, address: Address) -> Finding:
     try:
         found = _found(connection, address)
     except StoreMismatch as error:
         return Finding("the format is known", str(error))
     if found is None:
         return _missing(address)
-    what = f"schema {address.schema} has format {FORMAT}, step {found}"
-    return Finding(what, "" if found >= STEP else older(address, found, STEP))
+    return Finding(f"schema {address.schema} has format {FORMAT}, step {found}")
 
 
 def diagnose(connection: Connection, address: Address) -> str:
@@ -153,8 +132,6 @@ def diagnose(connection: Connection, address: Address) -> str:
         return str(error)
     if found is None:
         return missing(address)
-    if found < STEP:
-        return older(address, found, STEP)
     return (
         f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
         f"of its tables and functions. Restore it, or drop it and create it again. To see what is "

@@ -149,14 +149,6 @@ def missing(address: Address) -> str:
     )
 
 
-def older(address: Address, found: int, wanted: int) -> str:
-    """Return the advice for a schema of an older release."""
-    return (
-        f"{address.shown}: schema {address.schema} is at step {found}, this release needs step "
-        f"{wanted}. Older releases keep working with it. Run: {command(address, 'migrate')}"
-    )
-
-
 def command(address: Address, verb: str) -> str:
     """Return the command to type; the password of the URI is left out, for PGPASSWORD. For the
     caller's own pool, whose address is unknown here, it is a call in Python."""
