@@ -4,22 +4,25 @@ over `job.async_connection()`."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from eventonce.errors import StoreError
-from eventonce.orm.nested import NestedConnection
+from eventonce.errors import StoreError, refused_in_transaction
 from eventonce.types import Job
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+BEGIN: Final = "SAVEPOINT eventonce_nested"
+KEEP: Final = "RELEASE SAVEPOINT eventonce_nested"
+UNDO: Final = "ROLLBACK TO SAVEPOINT eventonce_nested"
 
 _NEXT: ContextVar[NestedConnection | None] = ContextVar("eventonce_sqlalchemy", default=None)
 """The connection that the engine gets when it opens one."""
@@ -130,3 +133,52 @@ def _next() -> NestedConnection:
             "Let the error end the handler; the event is delivered again."
         )
     return nested
+
+
+class NestedConnection:
+    """A DB-API connection whose transactions are savepoints of the handler's transaction; `begin`
+    must be called first.
+
+    SQLAlchemy commits, rolls back and closes its connections. A handler's connection refuses all
+    three, because its transaction ends with the completion. Here each of them acts on the writes
+    since the last one. Each method returns the result of `run`: over `job.async_connection()`, an
+    awaitable.
+    """
+
+    def __init__(self, outer: Any, cursor: Callable[..., Any], run: Callable[..., Any]) -> None:
+        self._outer = outer
+        self._run = run
+        self.cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+    def begin(self) -> Any:
+        return self._run(BEGIN)
+
+    def commit(self) -> Any:
+        """Keep the writes since the last commit or rollback; they commit with the completion."""
+        return self._run(KEEP, BEGIN)
+
+    def rollback(self) -> Any:
+        """Undo the writes since the last commit."""
+        return self._run(UNDO)
+
+    def close(self) -> Any:
+        """Undo writes that were not committed, and leave the handler's transaction open."""
+        return self._run(UNDO, KEEP)
+
+    def add_notice_handler(self, _: object) -> None:
+        """Do nothing: the handler would stay on a connection that other jobs use later."""
+
+    @property
+    def autocommit(self) -> bool:
+        return False
+
+    @autocommit.setter
+    def autocommit(self, on: bool) -> None:
+        if on:
+            raise refused_in_transaction("autocommit")
+
+    async def set_autocommit(self, on: bool) -> None:  # noqa: FBT001  as psycopg has it
+        self.autocommit = on
