@@ -127,7 +127,7 @@ def reads(cluster: Cluster) -> int:
 def test_more_than_a_million_records_are_estimated(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = store._queries.stats.replace(b"1000000", b"2")
-    monkeypatch.setattr(store, "_queries", msgspec.structs.replace(store._queries, stats=few))
+    few = store._queries["stats"].replace(b"1000000", b"2")
+    monkeypatch.setattr(store, "_queries", {**store._queries, "stats": few})
     completed(store, [fact(key) for key in new_keys(5)])
     assert store.stats().records >= 2

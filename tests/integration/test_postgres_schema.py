@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import cycle
 from urllib.parse import quote
 
-import msgspec
 import pytest
 from psycopg_pool import ConnectionPool
 
@@ -223,7 +222,7 @@ def test_this_release_and_the_next_work_side_by_side(
         '"order" bigint, result bytea, alone boolean, spared integer'
     )
     query = f"SELECT * FROM eventonce.claim_2(%s, %s, %s) AS c ({columns})".encode()
-    newer._queries = msgspec.structs.replace(newer._queries, claim=query)
+    newer._queries = {**newer._queries, "claim": query}
     (key,) = new_keys(1)
     mine, theirs = fact(key), fact(key)
     (run,) = newer.claim([theirs])

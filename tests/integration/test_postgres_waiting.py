@@ -63,7 +63,7 @@ def test_of_two_claims_of_a_new_key_the_second_waits_for_the_first_and_is_busy(
     with ThreadPoolExecutor(1) as threads:
         with store.transaction() as transaction:
             asked = (wire.asked([first]), None, True)
-            transaction.connection.execute(store._queries.claim, asked)
+            transaction.connection.execute(store._queries["claim"], asked)
             claimed = threads.submit(store.claim, [second, other])
             until(lambda: waiting(cluster))
         assert [verdict.kind for verdict in claimed.result(PATIENCE)] == ["busy", "run"]

@@ -5,7 +5,7 @@ The law is in the .sql files.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -112,7 +112,7 @@ class PostgresStore:
 
     def _claim_once(self, claims: Sequence[Claim], now: int | None) -> list[Verdict]:
         try:
-            rows = self._ask_or_pass_over(self._queries.claim, codec.asked(claims), now)
+            rows = self._ask_or_pass_over("claim", codec.asked(claims), now)
         except StoreError as error:
             if not isinstance(error.__cause__, psycopg.errors.NumericValueOutOfRange):
                 raise
@@ -139,16 +139,16 @@ class PostgresStore:
     def _settle_once(
         self, settlements: Sequence[Settlement], now: int | None
     ) -> list[SettleResult | None]:
-        rows = self._ask_or_pass_over(self._queries.settle, codec.ended(settlements), now)
+        rows = self._ask_or_pass_over("settle", codec.ended(settlements), now)
         return codec.answers(settlements, rows)
 
-    def _ask_or_pass_over(self, query: bytes, batch: str, now: int | None) -> list[Row]:
+    def _ask_or_pass_over(self, query: str, batch: str, now: int | None) -> list[Row]:
         """Wait a moment for locked rows; then answer without them."""
         try:
-            return self._connections.ask(query, batch, now, True)
+            return self._ask(query, batch, now, True)
         except StoreUnavailable as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
-                return self._connections.ask(query, batch, now, False)
+                return self._ask(query, batch, now, False)
             raise
 
     @contextmanager
@@ -168,19 +168,19 @@ class PostgresStore:
 
     def show(self, key: bytes) -> Record | None:
         check_keys([key])
-        rows = self._connections.ask(self._queries.show, key)
+        rows = self._ask("show", key)
         return codec.record(rows[0]) if rows and key != codec.NAMES_KEY else None
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         if letters:
             columns = zip(*map(codec.letter_row, letters), strict=True)
-            self._connections.ask(self._queries.put_letters, *map(list, columns))
+            self._ask("put_letters", *map(list, columns))
 
     def letters(self, consumer: str | None = None) -> Iterator[Letter]:
         after = (-(2**63), b"")
         name = None if consumer is None else codec.text(consumer)
         while True:
-            page = self._connections.ask(self._queries.letters, *after, name, LETTERS_AT_ONCE)
+            page = self._ask("letters", *after, name, LETTERS_AT_ONCE)
             for row in page:
                 yield codec.letter(row)
             if len(page) < LETTERS_AT_ONCE:
@@ -188,11 +188,11 @@ class PostgresStore:
             after = (page[-1][7], page[-1][0])
 
     def letter(self, id: str) -> Letter | None:
-        rows = self._connections.ask(self._queries.letter, codec.text(id))
+        rows = self._ask("letter", codec.text(id))
         return codec.letter(rows[0]) if rows else None
 
     def drop_letters(self, ids: Sequence[str], before: int | None = None) -> int:
-        return self._count(self._queries.drop_letters, list(map(codec.text, ids)), before)
+        return self._count("drop_letters", list(map(codec.text, ids)), before)
 
     def sweep(self, limit: int = 10_000, now: int | None = None) -> int:
         seen = swept = ends = 0
@@ -200,7 +200,7 @@ class PostgresStore:
         # stopped, a limit above the number of records reaches all of them.
         while seen < limit and ends < 2:
             step = min(SWEEP_STEP, limit - seen)
-            ((looked, dropped),) = self._connections.ask(self._queries.sweep, step, now)
+            ((looked, dropped),) = self._ask("sweep", step, now)
             seen += looked
             swept += dropped
             ends += looked < step
@@ -208,21 +208,21 @@ class PostgresStore:
 
     def forget(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
-        return self._count(self._queries.forget, [key for key in keys if key != codec.NAMES_KEY])
+        return self._count("forget", [key for key in keys if key != codec.NAMES_KEY])
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
         check_keys(keys)
-        return self._count(self._queries.clear_results, list(keys))
+        return self._count("clear_results", list(keys))
 
     def names(self) -> list[str]:
-        rows = self._connections.ask(self._queries.names)
+        rows = self._ask("names")
         return [codec.read_text(name) for (name,) in rows]
 
     def add_name(self, name: str) -> None:
-        self._connections.ask(self._queries.add_name, codec.text(name))
+        self._ask("add_name", codec.text(name))
 
     def stats(self) -> Stats:
-        ((records, letters, size),) = self._connections.ask(self._queries.stats)
+        ((records, letters, size),) = self._ask("stats")
         return Stats(records=records, letters=letters, bytes=size)
 
     def create(self, *, dry_run: bool = False) -> list[str]:
@@ -240,8 +240,11 @@ class PostgresStore:
     def close(self) -> None:
         self._connections.close()
 
-    def _count(self, query: bytes, *given: object) -> int:
-        ((count,),) = self._connections.ask(query, *given)
+    def _ask(self, query: str, *given: object) -> list[Row]:
+        return self._connections.ask(self._queries[query], *given)
+
+    def _count(self, query: str, *given: object) -> int:
+        ((count,),) = self._ask(query, *given)
         return int(count)
 
 
@@ -254,7 +257,10 @@ class PostgresTransaction:
     """
 
     def __init__(
-        self, connection: psycopg.Connection[Any], connections: Connections, queries: Queries
+        self,
+        connection: psycopg.Connection[Any],
+        connections: Connections,
+        queries: Mapping[str, bytes],
     ) -> None:
         self.connection = connection
         self._connections = connections
@@ -264,8 +270,8 @@ class PostgresTransaction:
     def settle(self, settlement: Settlement) -> SettleResult:
         """Settle in this transaction: it counts only if the transaction commits. The record is
         locked until then, so settle last."""
-        query = self._queries.settle_in_transaction
-        ((_, kept, marked),) = self._ask(query, codec.ended([settlement]), None, True)
+        batch = codec.ended([settlement])
+        ((_, kept, marked),) = self._ask("settle_in_transaction", batch, None, True)
         self._refuse_unmarked(marked=marked)
         result: SettleResult = kept
         return result
@@ -276,13 +282,13 @@ class PostgresTransaction:
         if self._checked:
             self._refuse_unusable()
         else:
-            ((marked,),) = self._ask(self._queries.marked)
+            ((marked,),) = self._ask("marked")
             self._refuse_unmarked(marked=marked)
 
-    def _ask(self, query: bytes, *args: object) -> list[Row]:
+    def _ask(self, query: str, *args: object) -> list[Row]:
         self._refuse_unusable()
         with self._connections.ours(self.connection):
-            return rows(self.connection, query, *args)
+            return rows(self.connection, self._queries[query], *args)
 
     def _refuse_unmarked(self, *, marked: bool) -> None:
         """Refuse a transaction that is not the one that was opened. Only the server knows: a
@@ -332,28 +338,9 @@ class PostgresTransaction:
                 )
 
 
-class Queries(msgspec.Struct, frozen=True):
-    """The statements of queries.sql, as bytes: the driver's types refuse text that is composed."""
-
-    claim: bytes
-    settle: bytes
-    settle_in_transaction: bytes
-    marked: bytes
-    show: bytes
-    put_letters: bytes
-    letters: bytes
-    letter: bytes
-    drop_letters: bytes
-    sweep: bytes
-    forget: bytes
-    clear_results: bytes
-    names: bytes
-    add_name: bytes
-    stats: bytes
-
-
-def _queries(address: Address) -> Queries:
-    """Return the statements with this schema's name in them."""
+def _queries(address: Address) -> Mapping[str, bytes]:
+    """Return the statements of queries.sql by name, with this schema's name in them; as bytes: the
+    driver's types refuse text that is composed."""
     script = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
     _, *parts = script.replace(f"{SCHEMA}.", f"{address.quoted}.").split("-- name: ")
     statements = {}
@@ -361,7 +348,7 @@ def _queries(address: Address) -> Queries:
         name, *lines = part.splitlines()
         text = "\n".join(line for line in lines if not line.startswith("--"))
         statements[name] = text.strip().encode()
-    return Queries(**statements)
+    return statements
 
 
 def _with_password(address: Address, password: Callable[[], str] | None) -> Address:
