@@ -176,6 +176,11 @@ class Finding(msgspec.Struct, frozen=True):
         return "ok" if self.fine else "missing" if self.missing else "failed"
 
 
+def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  the first argument
+    """Return the finding; with its remedy unless all is fine."""
+    return Finding(what, "" if fine else fix)
+
+
 class StoreNames(Protocol):
     """A store that keeps the names of the consumers that use it, so that `eventonce show` finds an
     event whoever ran it. A store need not: events of other names are then found by `--name`.

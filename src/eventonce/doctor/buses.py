@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Any, Final
 
 from eventonce import envelope
-from eventonce.core.ports import Finding
+from eventonce.core.ports import Finding, judged
 from eventonce.doctor.facts import (
     DEFAULT_RETRIES,
     RETRY_AGE,
@@ -17,7 +17,6 @@ from eventonce.doctor.facts import (
     Facts,
     FileFacts,
     QueueFacts,
-    judged,
 )
 from eventonce.doctor.patterns import TYPE_FIELD, Pattern, overlap, shared_type
 from eventonce.doctor.policies import may_send

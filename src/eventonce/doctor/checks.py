@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from eventonce.aws.limits import LAMBDA_ATTEMPTS
-from eventonce.core.ports import Finding
+from eventonce.core.ports import Finding, judged
 from eventonce.doctor.buses import admitted, encrypted, matching, overlapping, retried, shaped
 from eventonce.doctor.facts import (
     INVOKE_AGE,
@@ -17,7 +17,6 @@ from eventonce.doctor.facts import (
     FunctionFacts,
     HistoryFacts,
     SourceMapping,
-    judged,
 )
 from eventonce.doctor.patterns import covers
 from eventonce.infra.topology import VISIBILITY_TIMEOUTS

@@ -21,11 +21,6 @@ INVOKE_AGE: Final = 21_600
 """The default seconds for which Lambda retries an asynchronous invocation."""
 
 
-def judged(fine: bool, what: str, fix: str) -> Finding:  # noqa: FBT001  the first argument
-    """Return the finding; with its remedy unless all is fine."""
-    return Finding(what, "" if fine else fix)
-
-
 class Identity(msgspec.Struct, frozen=True):
     """The caller as AWS knows it; only the region if AWS does not know the caller."""
 

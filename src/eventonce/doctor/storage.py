@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from eventonce.clock import wall_clock
 from eventonce.core.masking import masked
-from eventonce.core.ports import Finding, StoreSchema, offers
+from eventonce.core.ports import Finding, StoreSchema, judged, offers
 from eventonce.core.sealed import key_of_letter
 from eventonce.doctor.checks import DELETION_DELAY, ahead_of, clock_finding
-from eventonce.doctor.facts import HistoryFacts, judged
+from eventonce.doctor.facts import HistoryFacts
 from eventonce.errors import EventonceError
 from eventonce.history import History, connection
 from eventonce.history.sqlite import location_of
@@ -146,11 +146,10 @@ def _letters(uri: str, name: str, keep: int | None, keys: Sequence[str]) -> Iter
 
 def _age(oldest: Letter | None, name: str, keep: int) -> Finding:
     late = oldest is not None and oldest.at < wall_clock() - keep - DELETION_DELAY
-    return Finding(
+    return judged(
+        not late,
         f"{'a' if late else 'no'} dead letter of {name} is older than {duration_text(keep)}",
-        "run eventonce sweep every hour: its consumer gets no events, or has no keep_letters"
-        if late
-        else "",
+        "run eventonce sweep every hour: its consumer gets no events, or has no keep_letters",
     )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from eventonce.core.ports import Finding
+from eventonce.core.ports import Finding, judged
 from eventonce.errors import EventonceError, StoreMismatch, StoreUnavailable
 from eventonce.stores.dynamodb.codec import STAMP, Delete, Insert, Update, new_stamp
 from eventonce.stores.dynamodb.letters import INDEX, INDEX_ATTRIBUTES, INDEX_GROUP, INDEX_ORDER
@@ -109,11 +109,10 @@ def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
     )
     replicas = described.get("Replicas") or []
     strong = described.get("MultiRegionConsistency") == "STRONG"
-    yield Finding(
+    yield judged(
+        not replicas or strong,
         "one region decides",
-        ""
-        if not replicas or strong
-        else "in a global table the last writer wins a conflict, so that two regions may both run "
+        "in a global table the last writer wins a conflict, so that two regions may both run "
         "one event: let all workers of a consumer use one region, or use strong consistency",
     )
 
@@ -140,11 +139,10 @@ def _permissions(table: Table) -> Iterator[Finding]:
 
 def _clock(table: Table) -> Finding:
     off = table.clock.offset
-    return Finding(
+    return judged(
+        abs(off) <= CLOCK_SKEW,
         "this machine's clock is right",
-        ""
-        if abs(off) <= CLOCK_SKEW
-        else f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
+        f"it is {abs(off) / 1000:.0f} s {'behind' if off > 0 else 'ahead of'} DynamoDB's; the "
         f"store corrects it, but switch on time synchronisation",
     )
 

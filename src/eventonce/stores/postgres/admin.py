@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import psycopg
 
-from eventonce.core.ports import Finding
+from eventonce.core.ports import Finding, judged
 from eventonce.errors import StoreMismatch
 from eventonce.stores.postgres.codec import rows
 from eventonce.stores.postgres.errors import command, missing
@@ -91,9 +91,8 @@ def check(connection: Connection, address: Address) -> list[Finding]:
     """Check whether this user can work with this schema."""
     version = connection.info.server_version
     number = f"{version // 10_000}.{version % 10_000}"
-    new_enough = Finding(
-        f"the server is PostgreSQL {number}",
-        "" if version >= OLDEST_SERVER else "upgrade it to 13 or newer",
+    new_enough = judged(
+        version >= OLDEST_SERVER, f"the server is PostgreSQL {number}", "upgrade it to 13 or newer"
     )
     if not _exists(connection, address):
         return [new_enough, _missing(address)]
@@ -188,7 +187,7 @@ def _complete(connection: Connection, address: Address) -> Finding:
 def _writable(connection: Connection, address: Address) -> Finding:
     read_only = _one(connection, "SELECT current_setting('transaction_read_only')") == "on"
     fix = f"name the primary instead of {address.shown}, or ?target_session_attrs=read-write"
-    return Finding("the server takes writes", fix if read_only else "")
+    return judged(not read_only, "the server takes writes", fix)
 
 
 def _exists(connection: Connection, address: Address) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from eventonce.clock import wall_clock
-from eventonce.core.ports import Finding, Store, StoreAdmin
+from eventonce.core.ports import Finding, Store, StoreAdmin, judged
 from eventonce.errors import EventonceError
 from eventonce.stores.redis.codec import COUNT
 from eventonce.stores.redis.connections import NO_WAIT, Command, Connections, Reply, execute
@@ -91,26 +91,23 @@ def _settings(node: Connections, wait_replicas: int) -> Iterator[Finding]:
     yield _version(info)
     replicas = int(info.get("connected_slaves", 0))
     if wait_replicas:
-        yield Finding(
+        yield judged(
+            replicas >= wait_replicas,
             f"it has {replicas} replicas, and {wait_replicas} are waited for",
-            ""
-            if replicas >= wait_replicas
-            else "check the replicas, or lower wait_replicas: until then no write is confirmed",
+            "check the replicas, or lower wait_replicas: until then no write is confirmed",
         )
     policy = info.get("maxmemory_policy", "")
     limit = int(info.get("maxmemory", 0))
-    yield Finding(
+    yield judged(
+        not limit or policy == "noeviction",
         f"its maxmemory is {limit:,}, its policy {policy}" if limit else "it has no maxmemory",
-        ""
-        if not limit or policy == "noeviction"
-        else "set maxmemory-policy noeviction: now Redis may evict a record before it expires, and "
+        "set maxmemory-policy noeviction: now Redis may evict a record before it expires, and "
         "its event runs again",
     )
-    yield Finding(
+    yield judged(
+        replicas > 0 or info.get("aof_enabled") == "1",
         "its data outlives a restart",
-        ""
-        if replicas > 0 or info.get("aof_enabled") == "1"
-        else "set appendonly yes, or give it a replica: now the events since its last snapshot run "
+        "set appendonly yes, or give it a replica: now the events since its last snapshot run "
         "again after a restart",
     )
 
@@ -119,5 +116,5 @@ def _version(info: Mapping[str, str]) -> Finding:
     spoken = info.get("redis_version", "0.0")
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {spoken}"
     new_enough = tuple(int(part) for part in spoken.split(".")[:2]) >= OLDEST_SERVER
-    fix = "" if new_enough else "upgrade it to Redis 6.2 or newer, or Valkey"
-    return Finding(f"the server is {name}", fix)
+    upgrade = "upgrade it to Redis 6.2 or newer, or Valkey"
+    return judged(new_enough, f"the server is {name}", upgrade)

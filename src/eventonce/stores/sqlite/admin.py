@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from eventonce.core.ports import Finding
+from eventonce.core.ports import Finding, judged
 from eventonce.errors import ConfigError, StoreMismatch
 from eventonce.stores.sqlite.errors import (
     beside,
@@ -319,9 +319,9 @@ class SQLiteSchema:
                 return
             new_enough = sqlite3.sqlite_version_info >= OLDEST
             version = f"this Python has SQLite {sqlite3.sqlite_version}"
-            yield Finding(version, "" if new_enough else UPGRADE)
+            yield judged(new_enough, version, UPGRADE)
             migrate = f'eventonce store migrate "{self._location.uri}"'
-            yield Finding("it keeps a write-ahead log", "" if found.write_ahead else migrate)
+            yield judged(found.write_ahead, "it keeps a write-ahead log", migrate)
             yield Finding(MAY_WRITE)
             yield Finding("others may not read it", self._readable_by_others())
             yield Finding("all processes that use it share its log", self._apart())
