@@ -289,13 +289,6 @@ def test_views_of_another_application_neither_stop_an_upgrade_nor_are_changed(pa
     assert views == [(text,) for text in theirs]
 
 
-def test_a_file_of_an_older_format_without_a_migration_is_refused(path: Path) -> None:
-    before = made(path, OLD).read_bytes()
-    with pytest.raises(StoreMismatch, match=r"format 0.*format 2.*cannot migrate from 0 to 1"):
-        SQLiteStore(path)
-    assert path.read_bytes() == before
-
-
 def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

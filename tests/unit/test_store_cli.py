@@ -137,8 +137,6 @@ def test_a_file_without_a_write_ahead_log_is_found_and_gets_the_log_back(run: Ru
 def test_an_older_format_is_found_and_migrated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(used(), isolation_level=None)) as connection:
         connection.execute("UPDATE eventonce_tables SET format = 0")
-    refused = run("check", "sqlite:///a.db", "--json")
-    assert "cannot migrate from 0 to 1" in fixes(refused)["it can be read"]
     monkeypatch.setattr(admin, "MIGRATIONS", {0: "DELETE FROM eventonce_letters;\n", 1: ""})
     found = fixes(run("check", "sqlite:///a.db", "--json"))
     assert "store migrate" in found["its tables have format 0"]

@@ -184,31 +184,24 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     """Create our tables if there are none, and migrate older ones."""
     # In one transaction, because another process may be creating the tables at this moment.
     connection.execute("BEGIN")
-    script = _script_from(_format_of(connection, path), path)
+    script = _script_from(_format_of(connection, path))
     connection.execute("COMMIT")
     # Before the write transaction, because the mode cannot be changed within one.
     _write_ahead(connection, path)
     if not script:
         return
     connection.execute("BEGIN IMMEDIATE")
-    script = _script_from(_format_of(connection, path), path)
+    script = _script_from(_format_of(connection, path))
     for statement in _statements(script):
         connection.execute(statement)
     connection.execute("UPDATE eventonce_tables SET format = ?", (FORMAT,))
     connection.execute("COMMIT")
 
 
-def _script_from(found: int | None, path: Path) -> str:
+def _script_from(found: int | None) -> str:
     """Return the statements that bring tables of this format up to date; empty if they are."""
     if found is None:
         return SCHEMA
-    missing = [step for step in range(found, FORMAT) if step not in MIGRATIONS]
-    if missing:
-        raise StoreMismatch(
-            f"{path}: the tables in this file have format {found}, this release writes format "
-            f"{FORMAT}, and it cannot migrate from {missing[0]} to {missing[0] + 1}. Open it with "
-            f"a release between the two first, or give another path."
-        )
     return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
 
 
@@ -285,7 +278,7 @@ class SQLiteSchema:
             fault = "does not exist" if found is None else "has no tables of eventonce"
             raise StoreMismatch(f"{self._path} {fault}. {self._create}")
         steps = []
-        if _script_from(found.format, self._path):
+        if _script_from(found.format):
             steps.append(f"bring the tables in {self._path} from format {found.format} to {FORMAT}")
         if not found.write_ahead:
             steps.append(f"let {self._path} keep a write-ahead log")
@@ -339,7 +332,7 @@ class SQLiteSchema:
     def _tables(self, found: State) -> Finding:
         if found.format is None:
             return Finding("its tables do not exist", self._create, missing=True)
-        older = _script_from(found.format, self._path)
+        older = _script_from(found.format)
         fix = f'eventonce store migrate "{self._location.uri}"' if older else ""
         return Finding(f"its tables have format {found.format}", fix)
 
