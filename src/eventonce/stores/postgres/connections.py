@@ -26,6 +26,7 @@ from eventonce.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from eventonce.stores.postgres.admin import diagnose
 from eventonce.stores.postgres.codec import Row, rows
 from eventonce.stores.postgres.errors import UNKNOWN_OBJECT, explain
 from eventonce.stores.postgres.guarded_connection import GuardedConnection, NoAnswer, under_way
@@ -229,13 +230,10 @@ class Connections:
         address: Address,
         work: OwnPool | ExternalPool,
         handlers: OwnPool | ExternalPool,
-        diagnose: Callable[[Connection, Address], str],
     ) -> None:
-        """`diagnose` returns why a function or table of eventonce was not found."""
         self.address = address
         self.work = work
         self.handlers = handlers
-        self._diagnose = diagnose
         self.proven = False
         """Whether the server has answered: a later refusal is an outage, not a wrong setting."""
         self._closed = False
@@ -254,7 +252,7 @@ class Connections:
             if error.sqlstate not in UNKNOWN_OBJECT:
                 raise explain(error, self.address, proven=self.proven) from error
             with self.explaining():
-                _, told = self._tried(self.work, lambda it: self._diagnose(it, self.address))
+                _, told = self._tried(self.work, lambda it: diagnose(it, self.address))
             raise StoreMismatch(told) from error
         self.proven = True
         return answer

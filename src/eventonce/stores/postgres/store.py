@@ -53,8 +53,6 @@ class PostgresStore:
     schema.
     """
 
-    embedded = False
-
     def __init__(
         self,
         database: str | ConnectionPool[Any],
@@ -74,7 +72,6 @@ class PostgresStore:
                 address,
                 OwnPool(address, address.options.connections, address.timeout),
                 OwnPool(address, address.options.transactions, TRANSACTION_WAIT),
-                admin.diagnose,
             )
         elif not _is_pool(database):
             kind = type(database)
@@ -92,7 +89,7 @@ class PostgresStore:
         else:
             address = Address("the pool's database", options=named(schema))
             pool = ExternalPool(database)
-            self._connections = Connections(address, pool, pool, admin.diagnose)
+            self._connections = Connections(address, pool, pool)
         self._address = address
         self._queries = _queries(address)
 
