@@ -12,9 +12,10 @@ from redis.exceptions import NoPermissionError, RedisClusterException, RedisErro
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Finding, Store, StoreAdmin, judged
 from eventonce.errors import EventonceError
+from eventonce.stores.probe import new_trial_key, write_trial
 from eventonce.stores.redis.codec import COUNT
 from eventonce.stores.redis.connections import NO_WAIT, Command, Connections, Reply, execute
-from eventonce.types import Claim, Letter, Settlement
+from eventonce.types import Letter
 
 OLDEST_SERVER: Final = (6, 2)
 """The first version that sets a value and its expiry in one command."""
@@ -64,11 +65,9 @@ def _value(node: Connections, command: Command) -> Reply:
 def _try_out(store: Store, admin: StoreAdmin) -> Finding:
     """Use each operation of the store once, on a key and a dead letter that are then deleted."""
     what = "it answers, and this user has all permissions that are needed"
-    key, name = secrets.token_bytes(16), f"check-{secrets.token_hex(8)}"
-    claim = Claim(key, 1, 1_000, 1_000, 1)
+    key, name = new_trial_key(), f"check-{secrets.token_hex(8)}"
     try:
-        (run,) = store.claim([claim])
-        store.settle([Settlement(claim, run.token, "complete")])
+        write_trial(store, key)
         admin.show(key)
         admin.forget([key])
         letter = Letter(name, name, "dead", "check", "", key, b"{}", wall_clock())
