@@ -178,29 +178,27 @@ class RedisStore:
         return None if fields is None else codec.record(fields)
 
     def forget(self, keys: Sequence[bytes]) -> int:
-        check_keys(keys)
-        if not keys:
-            return 0
-
-        def build(indexes: Sequence[int] | None) -> Command:
-            some = keys if indexes is None else [keys[n] for n in indexes]
-            return Command((b"DEL", *self._keys.of(some)), self._keys.slot(some[0]))
-
-        answers = self._server.execute_batch(keys, build, self._wait)
-        return sum(self._value(reply) for _, reply in answers)
+        return sum(self._counts(keys, lambda names, slot: Command((b"DEL", *names), slot)))
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
+        given = (codec.pack_show(),)
+        counts = self._counts(keys, lambda names, slot: _evalsha(codec.CLEAR, names, given, slot))
+        return sum(map(codec.cleared, counts))
+
+    def _counts(
+        self, keys: Sequence[bytes], command: Callable[[Sequence[bytes], int], Command]
+    ) -> list[int]:
+        """Return the answers to this command for the names of all records."""
         check_keys(keys)
         if not keys:
-            return 0
+            return []
 
         def build(indexes: Sequence[int] | None) -> Command:
             some = keys if indexes is None else [keys[n] for n in indexes]
-            given = (codec.pack_show(),)
-            return _evalsha(codec.CLEAR, self._keys.of(some), given, self._keys.slot(some[0]))
+            return command(self._keys.of(some), self._keys.slot(some[0]))
 
         answers = self._server.execute_batch(keys, build, self._wait)
-        return sum(codec.cleared(self._value(reply)) for _, reply in answers)
+        return [self._value(reply) for _, reply in answers]
 
     def put_letters(self, letters: Sequence[Letter]) -> None:
         for start in range(0, len(letters), LETTERS_A_PAGE):
