@@ -122,16 +122,14 @@ class Message(NamedTuple):
 class Topics:
     """The allowed topics, and the certificates with which SNS signs their messages."""
 
-    def __init__(
-        self, topics: Sequence[str], tolerance: float, fetches: Fetches | None = None
-    ) -> None:
+    def __init__(self, topics: Sequence[str], tolerance: float) -> None:
         try:
             import cryptography  # noqa: F401, PLC0415  an extra, needed only with topics
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve: sns_topics needs: {install_hint('sns')}") from error
         self._hosts = {topic.strip(): _host(topic.strip()) for topic in topics}
         self._tolerance = tolerance
-        self._fetches = fetches or Fetches()
+        self._fetches = Fetches()
         self._certificates: dict[str, Certificate] = {}
         self._warned_at = -inf
 
