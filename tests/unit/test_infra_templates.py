@@ -162,8 +162,9 @@ def test_both_templates_grant_the_actions_that_infra_iam_prints(role: iam.Role) 
     receive = re.search(r"receive = (\[.*?\])", TERRAFORM, re.DOTALL)
     assert receive is not None
     written = TERRAFORM.replace("local.receive", receive[1])
-    shared = {it["Sid"]: it["Action"] for it in local["shared"]}
     block = written[written.index(f"    {role} = concat(") :].partition("\n    ])")[0]
+    lists = re.findall(r"local\.(\w+)", block.partition("[")[0])
+    shared = {it["Sid"]: it["Action"] for name in lists for it in local[name]}
     own = {
         sid: re.findall(r'"(\w+:\w+)"', actions)
         for sid, actions in re.findall(r'Sid +?= "(\w+)".*?Action += (\[.*?\])', block, re.DOTALL)

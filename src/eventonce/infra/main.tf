@@ -256,6 +256,14 @@ locals {
       Resource = var.sink_bus_arns
     },
   ]
+  dropping = [
+    {
+      Sid      = "Letters"
+      Effect   = "Allow"
+      Action   = ["dynamodb:Query"]
+      Resource = local.has_table && var.drop_old_letters ? ["${local.table}/index/letters"] : []
+    },
+  ]
   receive = [
     "sqs:ChangeMessageVisibility",
     "sqs:DeleteMessage",
@@ -263,13 +271,7 @@ locals {
     "sqs:ReceiveMessage",
   ]
   policies = {
-    lambda = concat(local.shared, [
-      {
-        Sid      = "Letters"
-        Effect   = "Allow"
-        Action   = ["dynamodb:Query"]
-        Resource = local.has_table && var.drop_old_letters ? ["${local.table}/index/letters"] : []
-      },
+    lambda = concat(local.shared, local.dropping, [
       {
         Sid    = "Poll"
         Effect = "Allow"
@@ -302,13 +304,7 @@ locals {
         Resource = local.in_vpc ? ["*"] : []
       },
     ])
-    worker = concat(local.shared, [
-      {
-        Sid      = "Letters"
-        Effect   = "Allow"
-        Action   = ["dynamodb:Query"]
-        Resource = local.has_table && var.drop_old_letters ? ["${local.table}/index/letters"] : []
-      },
+    worker = concat(local.shared, local.dropping, [
       {
         Sid      = "Receive"
         Effect   = "Allow"

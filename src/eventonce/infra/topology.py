@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce import presets
+from eventonce.aws.eventbridge import RESERVED
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address, parse, same
 from eventonce.core.masking import scheme_of
@@ -26,9 +27,6 @@ from eventonce.stores.dynamodb.uri import read
 OWN_NAME: Final = "eventonce"
 PARTNER_PREFIX: Final = "aws.partner/"
 """The beginning of the name of a partner's bus, which is the name of its event source."""
-
-RESERVED_PREFIX: Final = "aws."
-"""The beginning of a source that only AWS and its partners may use."""
 
 FIFO: Final = ".fifo"
 
@@ -173,7 +171,7 @@ class Topology(msgspec.Struct, frozen=True):
     def theirs(self) -> bool:
         """Whether only AWS or a partner can put these events on the bus."""
         found = _beginnings(self.pattern)
-        reserved = bool(found) and all(one.startswith(RESERVED_PREFIX) for one in found)
+        reserved = bool(found) and all(one.startswith(RESERVED) for one in found)
         return reserved or self.bus.startswith(PARTNER_PREFIX)
 
     @property
