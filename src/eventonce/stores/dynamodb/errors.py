@@ -46,16 +46,6 @@ def refusal(code: str, message: str, ref: TableRef) -> EventonceError:
     return _error(aws.kind_of_code(code), code, message, "", ref)
 
 
-def not_dynamodb(operation: str, ref: TableRef) -> EventonceError:
-    """Return our error for an answer that has a success status and is not from DynamoDB."""
-    return aws.strange(operation, ref, StoreUnavailable)
-
-
-def is_passing(code: str) -> bool:
-    """Return whether a statement that failed with this code may succeed a moment later."""
-    return aws.kind_of_code(code) == "busy"
-
-
 def _error(kind: aws.Kind, code: str, message: str, name: str, ref: TableRef) -> EventonceError:
     check = f'`eventonce store check "{ref.uri}"` shows what is missing'
     if kind == "absent":

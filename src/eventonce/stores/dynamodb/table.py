@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from eventonce.aws.errors import response_of
+from eventonce.aws.errors import kind_of_code, response_of, strange
 from eventonce.aws.sessions import Client
-from eventonce.errors import EventonceError
+from eventonce.errors import EventonceError, StoreUnavailable
 from eventonce.stores.dynamodb.codec import Insert, Item, Layout, Write, statement
-from eventonce.stores.dynamodb.errors import TableRef, explain, is_passing, not_dynamodb, refusal
+from eventonce.stores.dynamodb.errors import TableRef, explain, refusal
 
 BATCH_STATEMENTS: Final = 25
 """The most statements in one BatchExecuteStatement."""
@@ -145,7 +145,7 @@ class Table:
             self._note_date(response_of(error.__cause__), sent)
             raise
         if not _is_answer(operation, asked, answer):
-            raise not_dynamodb(operation, self.ref)
+            raise strange(operation, self.ref, StoreUnavailable)
         self._note_date(answer, sent)
         return answer
 
@@ -222,7 +222,7 @@ class Table:
             left = [
                 index
                 for index, answer in zip(left, answers, strict=True)
-                if is_passing(answer.get("Error", {}).get("Code", ""))
+                if kind_of_code(answer.get("Error", {}).get("Code", "")) == "busy"
             ]
             if not left:
                 break

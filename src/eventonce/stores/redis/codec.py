@@ -133,6 +133,9 @@ NEWER_RECORD: Final = (
 )
 
 _HEAD: Final = struct.Struct(">QBH").pack
+NOTHING_ASKED: Final = _HEAD(0, False, 0)
+"""The argument of show.lua and of clear.lua."""
+
 _CLAIM_TERMS: Final = struct.Struct(">BQQIQQ").pack
 _SETTLE_TERMS: Final = struct.Struct(">BQQQQ").pack
 _VERSION: Final = struct.Struct(">qq").pack
@@ -180,11 +183,6 @@ def _entry(by: int, digest: int) -> Callable[..., bytes]:
 @cache
 def _answered_entry(by: int, digest: int) -> Callable[..., bytes]:
     return struct.Struct(f">HBB{by}sB{digest}s").pack
-
-
-def pack_show() -> bytes:
-    """Return the argument of show.lua and of clear.lua."""
-    return _HEAD(0, False, 0)
 
 
 def pack_claims(claims: Sequence[Claim], now: int | None, *, waiting: bool) -> bytes:

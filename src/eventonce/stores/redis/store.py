@@ -174,14 +174,14 @@ class RedisStore:
     def show(self, key: bytes) -> Record | None:
         check_keys([key])
         keys = self._keys.of([key])
-        fields = self._one(_evalsha(codec.SHOW, keys, (codec.pack_show(),), self._keys.slot(key)))
+        fields = self._one(_evalsha(codec.SHOW, keys, (codec.NOTHING_ASKED,), self._keys.slot(key)))
         return None if fields is None else codec.record(fields)
 
     def forget(self, keys: Sequence[bytes]) -> int:
         return sum(self._counts(keys, lambda names, slot: Command((b"DEL", *names), slot)))
 
     def clear_results(self, keys: Sequence[bytes]) -> int:
-        given = (codec.pack_show(),)
+        given = (codec.NOTHING_ASKED,)
         counts = self._counts(keys, lambda names, slot: _evalsha(codec.CLEAR, names, given, slot))
         return sum(map(codec.cleared, counts))
 
