@@ -1,13 +1,11 @@
-"""The admission of requests: the receiver's limits as checked numbers, the requests under way,
-and their timeouts."""
+"""The admission of requests: the receiver's limits as checked numbers, and the requests under
+way."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
-from itertools import count
 from math import inf
 from typing import Final, NamedTuple
 
@@ -203,44 +201,3 @@ class Admission:
                 len(self),
                 self.oldest,
             )
-
-
-class Timeouts:
-    """Calls that are made a fixed time after they were set, unless they are cleared before.
-
-    All calls share one timer, because the call that was set first is due first: a timer for each
-    request would cost a twentieth of the request.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._due: dict[int, tuple[float, Callable[..., object], tuple[object, ...]]] = {}
-        self._numbers = count()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop whose timer runs."""
-
-    def set(
-        self, loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object
-    ) -> int:
-        """Schedule this call on the running loop; return the number for `clear`."""
-        number = next(self._numbers)
-        self._due[number] = (loop.time() + self._seconds, call, given)
-        if self._loop is not loop:
-            self._loop = loop
-            loop.call_later(self._seconds, self._fire, loop)
-        return number
-
-    def clear(self, number: int) -> None:
-        """Cancel the call of this number; no effect if it was made already."""
-        self._due.pop(number, None)
-
-    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        while self._due:
-            number, (due, call, given) = next(iter(self._due.items()))
-            if due > now:
-                loop.call_at(due, self._fire, loop)
-                return
-            del self._due[number]
-            call(*given)
-        self._loop = None

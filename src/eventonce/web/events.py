@@ -26,7 +26,7 @@ from eventonce.errors import (
 )
 from eventonce.http_report import Answer, respond, understood
 from eventonce.types import Event, Outcome
-from eventonce.web.admission import Admission, Limits, Permit, Timeouts
+from eventonce.web.admission import Admission, Limits, Permit
 from eventonce.web.authentication import Authenticator
 from eventonce.web.responses import Receive, Scope, Send, refuse, send_answer
 from eventonce.web.sns import NOTIFICATION, SUBSCRIPTION, Message, Topics, Unverified
@@ -74,8 +74,6 @@ class Events:
         self._admission = admission
         self._store_failed = store_failed
         self._tap = tap
-        self._reading = Timeouts(limits.body_timeout)
-        self._answering = Timeouts(limits.answer_within)
         # One thread: several would only compete with each other and with the loop for the GIL.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="eventonce-reading")
 
@@ -133,11 +131,13 @@ class Events:
             if self._tap is not None:
                 now = wall_clock()
                 self._tap([Arrived(event, EVENTS_CHANNEL, "", now) for event in events])
-            number = self._answering.set(loop, self._answer_now, events, headers, send, late)
+            timer = loop.call_later(
+                self._limits.answer_within, self._answer_now, events, headers, send, late
+            )
             try:
                 answer = await self._settled(events)
             finally:
-                self._answering.clear(number)
+                timer.cancel()
         if late:
             await late[0]
         else:
@@ -167,7 +167,7 @@ class Events:
         late: list[bool] = []
         pieces: list[bytes] = []
         size = 0
-        number = self._reading.set(loop, _give_up, task, late)
+        timer = loop.call_later(self._limits.body_timeout, _give_up, task, late)
         try:
             while True:
                 message = await receive()
@@ -190,7 +190,7 @@ class Events:
             seconds = self._limits.body_timeout
             return refuse(408, f"the body did not arrive within {seconds:g} seconds")
         finally:
-            self._reading.clear(number)
+            timer.cancel()
 
     async def _read(
         self, headers: Mapping[str, str], body: bytes, *, known: bool

@@ -21,7 +21,7 @@ from typing import Any, Final
 from eventonce.config import Serve
 from eventonce.errors import ConfigError, install_hint
 from eventonce.sockets import BACKLOG, PORTS, listen_at
-from eventonce.web.admission import Limits, Timeouts
+from eventonce.web.admission import Limits
 from eventonce.web.authentication import check_host
 from eventonce.web.responses import (
     WHOLE,
@@ -130,7 +130,6 @@ class Server:
         self.connections: dict[tuple[str, int], Connection] = {}
         """Connections by the address of the client: an app knows no more of its connection."""
         self.waiting: deque[Connection] = deque()
-        self.turns = Timeouts(UNREAD_WAIT)
         self._limits = limits
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun = 0
@@ -343,7 +342,7 @@ class Connection(HttpToolsProtocol):
             and server.hold(self, data)
         ):
             server.waiting.append(self)
-            self._turn = server.turns.set(server.loop, self.go_on)
+            self._turn = server.loop.call_later(UNREAD_WAIT, self.go_on)
         else:
             self._feed(data)
 
@@ -351,7 +350,7 @@ class Connection(HttpToolsProtocol):
         """Read the held bytes, and go on reading."""
         data = self._server.take(self)
         if data and not self._wire.is_closing():
-            self._server.turns.clear(self._turn)
+            self._turn.cancel()
             self._wire.resume_reading()
             self._feed(data + more)
 
