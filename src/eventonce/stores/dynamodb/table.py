@@ -266,47 +266,33 @@ def pause(attempt: int) -> None:
 def _is_answer(operation: str, asked: Mapping[str, Any], answer: Any) -> bool:
     """Return whether the answer covers every part of the request. Otherwise it comes from a proxy
     or another server, and proves nothing, whatever its HTTP status."""
-    holds = _ANSWER_CHECKS.get(operation)
     try:
-        return holds is None or holds(asked, answer)
+        match operation:
+            case "batch_execute_statement":
+                each = answer["Responses"]
+                return len(each) == len(asked["Statements"]) and all(
+                    one.get("TableName") or one["Error"]["Code"] for one in each
+                )
+            case "batch_get_item":
+                # Each table is named: its keys are found, absent or left over.
+                named = {**answer["Responses"], **(answer.get("UnprocessedKeys") or {})}
+                return all(table in named for table in asked["RequestItems"])
+            case _:
+                found = answer[_ANSWER_FIELDS[operation]]
+                # A page of items may be empty.
+                return bool(found) or isinstance(found, list)
     except (AttributeError, KeyError, TypeError):
         return False
 
 
-def _is_put(_: Mapping[str, Any], answer: Any) -> bool:
-    return bool(answer["ConsumedCapacity"]["TableName"])
-
-
-def _are_executed(asked: Mapping[str, Any], answer: Any) -> bool:
-    each = answer["Responses"]
-    return len(each) == len(asked["Statements"]) and all(
-        one.get("TableName") or one["Error"]["Code"] for one in each
-    )
-
-
-def _are_read(asked: Mapping[str, Any], answer: Any) -> bool:
-    """Return whether each table is named in the answer: its keys are found, absent or left over."""
-    named = {**answer["Responses"], **(answer.get("UnprocessedKeys") or {})}
-    return all(table in named for table in asked["RequestItems"])
-
-
-def _lists(_: Mapping[str, Any], answer: Any) -> bool:
-    return isinstance(answer["Items"], list)
-
-
-def _has(name: str) -> Callable[[Mapping[str, Any], Any], bool]:
-    return lambda _, answer: bool(answer[name])
-
-
-_ANSWER_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any], Any], bool]]] = {
-    "put_item": _is_put,
-    "batch_execute_statement": _are_executed,
-    "batch_get_item": _are_read,
-    "query": _lists,
-    "scan": _lists,
-    "describe_table": _has("Table"),
-    "describe_time_to_live": _has("TimeToLiveDescription"),
-    "create_table": _has("TableDescription"),
-    "update_table": _has("TableDescription"),
-    "update_time_to_live": _has("TimeToLiveSpecification"),
+_ANSWER_FIELDS: Final[Mapping[str, str]] = {
+    "put_item": "ConsumedCapacity",
+    "query": "Items",
+    "scan": "Items",
+    "describe_table": "Table",
+    "describe_time_to_live": "TimeToLiveDescription",
+    "create_table": "TableDescription",
+    "update_table": "TableDescription",
+    "update_time_to_live": "TimeToLiveSpecification",
 }
+"""The field that the service's answer to an operation always has."""
