@@ -47,8 +47,8 @@ class Scheme(NamedTuple):
     setting: str
     headers: tuple[str, ...]
     """The headers that may have the signature; the first is the usual one."""
-    secret: Callable[[str], bytes]
-    """The function from the text of a setting to the secret for HMAC."""
+    secret: Callable[[str, str], bytes]
+    """The function from the name of a setting and its text to the secret for HMAC."""
     claimed: Callable[[Headers, bytes], Claimed]
     encoded: Callable[[bytes], bytes]
     """The function from a digest to its text in the header."""
@@ -104,7 +104,7 @@ def _shopify(headers: Headers, body: bytes) -> Claimed:
     return Claimed(body, [_latin(headers["x-shopify-hmac-sha256"].strip())])
 
 
-def _decoded(text: str) -> bytes:
+def _decoded(setting: str, text: str) -> bytes:
     """Return the secret of Standard Webhooks, which is `whsec_` and base64."""
     digits = text.strip().removeprefix(SECRET_PREFIX).rstrip("=")
     try:
@@ -113,65 +113,32 @@ def _decoded(text: str) -> bytes:
         found = b""
     if len(found) < SHORTEST_SECRET:
         raise ConfigError(
-            "serve: webhook_secrets holds a text that is not a secret: it must be "
+            f"serve: {setting} holds a text that is not a secret: it must be "
             f"{SECRET_PREFIX} and base64 of {SHORTEST_SECRET} bytes or more, as the sender "
             "shows it"
         )
     return found
 
 
-def _text(setting: str) -> Callable[[str], bytes]:
-    """Return a function from a text of this setting to the secret, which is the whole text."""
-
-    def secret(text: str) -> bytes:
-        found = text.strip().encode()
-        if len(found) < SHORTEST_SECRET:
-            raise ConfigError(
-                f"serve: {setting} holds a secret of less than {SHORTEST_SECRET} characters; is an "
-                "environment variable empty?"
-            )
-        return found
-
-    return secret
+def _text(setting: str, text: str) -> bytes:
+    """Return the secret that is the whole text."""
+    found = text.strip().encode()
+    if len(found) < SHORTEST_SECRET:
+        raise ConfigError(
+            f"serve: {setting} holds a secret of less than {SHORTEST_SECRET} characters; is an "
+            "environment variable empty?"
+        )
+    return found
 
 
-def _hex(digest: bytes) -> bytes:
-    return binascii.hexlify(digest)
-
+_STANDARD_HEADERS: Final = ("webhook-signature", "svix-signature")
+_HEX, _BASE64 = binascii.hexlify, base64.b64encode
 
 SCHEMES: Final = (
-    Scheme(
-        "signature",
-        "webhook_secrets",
-        ("webhook-signature", "svix-signature"),
-        _decoded,
-        _standard,
-        base64.b64encode,
-    ),
-    Scheme(
-        "stripe",
-        "stripe_secrets",
-        ("stripe-signature",),
-        _text("stripe_secrets"),
-        _stripe,
-        _hex,
-    ),
-    Scheme(
-        "shopify",
-        "shopify_secrets",
-        ("x-shopify-hmac-sha256",),
-        _text("shopify_secrets"),
-        _shopify,
-        base64.b64encode,
-    ),
-    Scheme(
-        "github",
-        "github_secrets",
-        ("x-hub-signature-256",),
-        _text("github_secrets"),
-        _github,
-        _hex,
-    ),
+    Scheme("signature", "webhook_secrets", _STANDARD_HEADERS, _decoded, _standard, _BASE64),
+    Scheme("stripe", "stripe_secrets", ("stripe-signature",), _text, _stripe, _HEX),
+    Scheme("shopify", "shopify_secrets", ("x-shopify-hmac-sha256",), _text, _shopify, _BASE64),
+    Scheme("github", "github_secrets", ("x-hub-signature-256",), _text, _github, _HEX),
 )
 """The schemes. A new sender needs a function, an entry here, and a setting of its name."""
 
@@ -201,7 +168,7 @@ class Authenticator:
         self._keys = [digest(filled("serve: api_keys", key.strip())) for key in settings.api_keys]
         self._users = [digest(pair("serve: users", *user)) for user in settings.users.items()]
         self._signing = [
-            (scheme, [scheme.secret(text) for text in given])
+            (scheme, [scheme.secret(scheme.setting, text) for text in given])
             for scheme in SCHEMES
             if (given := getattr(settings, scheme.setting))
         ]
