@@ -31,32 +31,31 @@ _BEFORE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 def judged(kept: str) -> dict[str, str]:
     """Return the tables from the keys of the rows to their status; the last is the result."""
-    every = f"event, place{kept}, arrived, rule, way, key, version, own_time, content"
-    terms = "unchanged_within, remember, sliding, doubt"
     return {
-        "placed": f"""SELECT {every}, {terms},
+        "sure": "SELECT *, CASE WHEN doubt IS NULL THEN own_key END AS key FROM keyed",
+        "placed": f"""SELECT *,
             ROW_NUMBER() OVER (PARTITION BY key ORDER BY arrived NULLS FIRST, place, event) AS pos,
             CASE WHEN MIN(remember) OVER (PARTITION BY key) <> MAX(remember) OVER (PARTITION BY key)
                 THEN 'rules that remember for different times'
               WHEN MAX(CASE WHEN vague THEN 1 ELSE 0 END) OVER (PARTITION BY key) = 1
                 THEN '{INEXACT_NUMBERS}' END AS trouble
-          FROM (SELECT {every.replace(", key,", ", CASE WHEN doubt IS NULL THEN key END AS key,")},
-            {terms}, vague FROM keyed) AS sure""",
+          FROM sure""",
+        "spaced": """SELECT *, LAG(arrived) OVER (PARTITION BY key ORDER BY pos) AS earlier
+          FROM placed""",
         # A gap as long as `remember` always ends a window.
-        "parted": f"""SELECT {every}, {terms}, pos, trouble,
+        "parted": """SELECT *,
             SUM(CASE WHEN arrived - earlier >= remember THEN 1 ELSE 0 END)
               OVER (PARTITION BY key ORDER BY pos ROWS UNBOUNDED PRECEDING) AS island
-          FROM (SELECT {every}, {terms}, pos, trouble,
-            LAG(arrived) OVER (PARTITION BY key ORDER BY pos) AS earlier FROM placed) AS gaps""",
-        "ordered": f"""SELECT {every}, {terms}, pos, trouble, island,
+          FROM spaced""",
+        "ordered": f"""SELECT *,
             MAX(version) OVER ({_KEY} ORDER BY pos {_BEFORE}) AS newest,
             ROW_NUMBER() OVER ({_KEY}, version, content ORDER BY pos) AS telling
           FROM parted""",
-        "told": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling,
+        "told": """SELECT *,
             version IS NULL OR newest IS NULL OR version > newest
               OR (version = newest AND telling = 1) AS news
           FROM ordered""",
-        "compared": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
+        "compared": f"""SELECT *,
             LAG(content) OVER ({_KEY}, news ORDER BY pos) AS content_before,
             LAG(own_time) OVER ({_KEY}, news ORDER BY pos) AS time_before,
             MAX(own_time) OVER ({_KEY}, news ORDER BY pos {_BEFORE}) AS latest_before,
@@ -65,7 +64,7 @@ def judged(kept: str) -> dict[str, str]:
             SUM(CASE WHEN news THEN 1 ELSE 0 END)
               OVER ({_KEY}, version ORDER BY pos ROWS UNBOUNDED PRECEDING) AS ties
           FROM told""",
-        "linked": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
+        "linked": f"""SELECT *,
             CASE WHEN version IS NULL THEN arrived ELSE own_time END AS moment,
             CASE WHEN version IS NULL THEN remember ELSE unchanged_within END AS width,
             MAX(CASE WHEN version IS NOT NULL AND (ties > {KEPT_DIGESTS}
@@ -77,36 +76,31 @@ def judged(kept: str) -> dict[str, str]:
                 OR own_time - latest_before >= unchanged_within THEN 1 ELSE 0 END)
               OVER ({_KEY}, news ORDER BY pos ROWS UNBOUNDED PRECEDING) AS chain
           FROM compared""",
-        "numbered": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
-            moment, width, unsure, chain,
+        "numbered": f"""SELECT *,
             ROW_NUMBER() OVER ({_KEY}, news, chain ORDER BY pos) AS link,
             FIRST_VALUE(moment) OVER ({_KEY}, news, chain ORDER BY pos) AS first_moment,
             MIN(moment) OVER ({_KEY}, news, chain) AS least,
             MAX(moment) OVER ({_KEY}, news, chain) AS most,
             COUNT(*) OVER ({_KEY}, news, chain) AS links
           FROM linked""",
-        "chained": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
-            moment, width, unsure, chain, link,
+        "chained": """SELECT *,
             links = 1 OR (sliding AND version IS NULL)
               OR COALESCE(least >= first_moment AND most - first_moment < width, TRUE) AS whole
           FROM numbered""",
-        "walked": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
-            moment, width, unsure, link, whole,
+        "walked": f"""SELECT *,
             ARRAY_AGG(moment) OVER ({_KEY}, news, chain, CASE WHEN whole THEN pos END
               ORDER BY pos {_BEFORE}) AS moments_before
           FROM chained""",
-        "anchored": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news,
-            moment, width, unsure, link, whole, EO_ANCHOR(moments_before, width) AS anchor
-          FROM walked""",
-        "started": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news, unsure,
+        "anchored": "SELECT *, EO_ANCHOR(moments_before, width) AS anchor FROM walked",
+        "started": """SELECT *,
             news AND (link = 1 OR (NOT whole AND NOT
               COALESCE(moment - anchor >= 0 AND moment - anchor < width, FALSE))) AS starts
           FROM anchored""",
-        "grouped": f"""SELECT {every}, {terms}, pos, trouble, island, newest, telling, news, unsure,
-            starts, SUM(CASE WHEN starts THEN 1 ELSE 0 END)
+        "grouped": f"""SELECT *,
+            SUM(CASE WHEN starts THEN 1 ELSE 0 END)
               OVER ({_KEY} ORDER BY pos ROWS UNBOUNDED PRECEDING) AS span
           FROM started""",
-        "ranked": f"""SELECT {every}, {terms}, pos, trouble, newest, telling, news, unsure, starts,
+        "ranked": f"""SELECT *,
             ROW_NUMBER() OVER ({_KEY}, span ORDER BY pos) AS rank_in_span,
             FIRST_VALUE(content) OVER ({_KEY}, span ORDER BY pos) AS first_content
           FROM grouped""",

@@ -4,8 +4,8 @@ from the rows of a relation to the keys of their events. `law` has the tables af
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from eventonce.errors import ConfigError
 from eventonce.rules.claims import FALLBACKS, compiled, content_trees
@@ -82,15 +82,15 @@ class Statement:
         kept = "".join(f", {column}" for column in self.source.keep)
         tables = {
             "read_rows": self._read(),
-            "unpacked": self._unpacked(kept),
-            "enveloped": self._enveloped(kept),
-            "valued": self._valued(kept),
-            "looked": self._looked(kept),
-            "dated": self._dated(kept),
-            "chosen": self._chosen(kept),
-            "filled": self._filled(kept),
-            "tried": self._tried(kept),
-            "rescued": self._rescued(kept),
+            "unpacked": self._unpacked(),
+            "enveloped": self._enveloped(),
+            "valued": self._valued(),
+            "looked": self._looked(),
+            "dated": self._dated(),
+            "chosen": self._chosen(),
+            "filled": f"SELECT *{self._contents(last_resort=False)} FROM chosen",
+            "tried": self._tried(),
+            "rescued": f"SELECT *{self._contents(last_resort=True)} FROM tried",
             "keyed": self._keyed(kept),
             **judged(kept),
         }
@@ -105,23 +105,24 @@ class Statement:
         place = source.place or "0"
         return (
             f"SELECT {source.column} AS event, {arrived} AS told, {place} AS place, "
-            f"EO_PARSED({source.column}) AS whole{kept} FROM {source.table}"
+            f"EO_PARSED({source.column}) AS document{kept} FROM {source.table}"
         )
 
     def _path(self, *steps: str) -> str:
         return f"'{path(self.dialect.name, steps)}'"
 
-    def _unpacked(self, kept: str) -> str:
+    def _unpacked(self) -> str:
         """Return the table with the event and the arrival taken out of a line of a capture."""
 
         def text(name: str) -> str:
-            return f"EO_TEXT(EO_BELOW(whole, {self._path(name)}))"
+            return f"EO_TEXT(EO_BELOW(document, {self._path(name)}))"
 
         carried = f"({text('eventonce')} IS NOT NULL AND {text('event')} IS NOT NULL)"
-        return f"""SELECT event, place{kept}, whole IS NULL AS unread,
+        return f"""SELECT *, document IS NULL AS unread,
           COALESCE(told, CASE WHEN {carried} THEN TRY_CAST({text("arrived")} AS BIGINT) END)
             AS arrived,
-          CASE WHEN {carried} THEN EO_BELOW(whole, {self._path("event")}) ELSE whole END AS doc,
+          CASE WHEN {carried} THEN EO_BELOW(document, {self._path("event")}) ELSE document END
+            AS doc,
           CASE WHEN {carried} THEN CASE WHEN REGEXP_MATCHES({text("id")}, '^-?[0-9]+$')
             THEN '"' || {text("id")} || '"' WHEN SUBSTR({text("id")}, 1, 1) = '"'
             THEN {text("id")} END END AS carrier_id,
@@ -129,7 +130,7 @@ class Statement:
             OR {text("part")} IS NOT NULL) AS headed
           FROM read_rows"""
 
-    def _enveloped(self, kept: str) -> str:
+    def _enveloped(self) -> str:
         def text(*steps: str) -> str:
             return f"EO_TEXT(EO_BELOW(doc, {self._path(*steps)}))"
 
@@ -147,7 +148,7 @@ class Statement:
         no_envelope = f"""(COALESCE(SUBSTR({text("detail-type")}, 1, 1) <> '"', TRUE)
           OR {text("detail-type")} = '""'
           OR COALESCE(SUBSTR({text("detail")}, 1, 1) <> '{{', TRUE))"""
-        return f"""SELECT event, place{kept}, arrived, doc,
+        return f"""SELECT *,
           {id_} AS its_id, {said("source")} AS its_source, {said("detail-type")} AS its_type,
           {said("time")} AS its_time, {said("replay-name")} AS its_replay,
           {text("detail", "eventBody")} IS NOT NULL AS has_body,
@@ -182,31 +183,30 @@ class Statement:
             checks.append(f"COALESCE(LEN({keys}) <> LEN(LIST_DISTINCT({keys})), FALSE)")
         return f"OR {any_of(checks)}"
 
-    def _valued(self, kept: str) -> str:
+    def _valued(self) -> str:
         """Return the table with the text of every value that a rule reads."""
         values = "".join(
             f",\n  EO_TEXT({self.columns.json(root, steps)}) AS {column}"
             for (root, steps), column in self.columns.values.items()
         )
-        return f"SELECT {_COMMON}{kept}{values} FROM enveloped"
+        return f"SELECT *{values} FROM enveloped"
 
-    def _looked(self, kept: str) -> str:
+    def _looked(self) -> str:
         """Return the table with the answers to repeated questions about values."""
         looks = "".join(
             f",\n  {self.columns.look_text(question, column)} AS {name}"
             for (question, column), name in self.columns.looks.items()
         )
-        return f"SELECT {_COMMON}{kept}{_names(self.columns.values)}{looks} FROM valued"
+        return f"SELECT *{looks} FROM valued"
 
-    def _dated(self, kept: str) -> str:
+    def _dated(self) -> str:
         """Return the table with the instants of times that are texts."""
-        read = _names(self.columns.values) + _names(self.columns.looks)
         made = "".join(
             f",\n  {from_iso(column)} AS {name}" for column, name in self.columns.instants.items()
         )
-        return f"SELECT {_COMMON}{kept}{read}{made} FROM looked"
+        return f"SELECT *{made} FROM looked"
 
-    def _chosen(self, kept: str) -> str:
+    def _chosen(self) -> str:
         """Return the table with the first rule that matches, and all times and orders."""
         fits = " ".join(f"WHEN {made.fits} THEN {number}" for number, made in enumerate(self.rules))
         instants = self.columns.instants
@@ -216,33 +216,15 @@ class Statement:
             else f",\n  {instant(column, form, instants[column])} AS {name}"
             for (column, form), name in self.columns.moments.items()
         )
-        read = _names(self.columns.values) + _names(self.columns.looks)
-        return (
-            f"SELECT {_COMMON}{kept}{read}{moments},\n"
-            f"CASE WHEN doubt IS NULL THEN CASE {fits} END END AS rule_number FROM dated"
-        )
+        number = f"CASE WHEN doubt IS NULL THEN CASE {fits} END END"
+        return f"SELECT *{moments},\n  {number} AS rule_number FROM dated"
 
-    def _filled(self, kept: str) -> str:
-        """Return the table with the content that the chosen rule reads."""
-        contents = self._contents(last_resort=False)
-        return f"SELECT {_COMMON}{kept}, rule_number{self._read_columns()}{contents} FROM chosen"
-
-    def _tried(self, kept: str) -> str:
+    def _tried(self) -> str:
         """Return the table that says whether the key is complete, or which last resort is used."""
         way = f"""CASE WHEN {self._by_rule(lambda one: one.complete)}
             THEN {self._by_rule(lambda one: f"'{one.rule.kind}'")}
           ELSE {self._by_rule(lambda one: one.otherwise)} END"""
-        columns = self._read_columns() + self._content_columns()
-        return (
-            f"SELECT {_COMMON}{kept}, rule_number{columns}, "
-            f"CASE WHEN rule_number IS NOT NULL THEN {way} END AS way FROM filled"
-        )
-
-    def _rescued(self, kept: str) -> str:
-        """Return the table with the content that a key of last resort reads."""
-        columns = self._read_columns() + self._content_columns()
-        contents = self._contents(last_resort=True)
-        return f"SELECT {_COMMON}{kept}, rule_number{columns}, way{contents} FROM tried"
+        return f"SELECT *, CASE WHEN rule_number IS NOT NULL THEN {way} END AS way FROM filled"
 
     def _keyed(self, kept: str) -> str:
         """Return the table with key and version of every event, also by a key of last resort."""
@@ -251,7 +233,7 @@ class Statement:
         return f"""SELECT event, place{kept}, arrived, way,
           {by(lambda one: literal(one.rule.name), "NULL")} AS rule,
           CASE WHEN way IN ('fact', 'state') THEN {by(lambda one: one.key)}
-            WHEN way IN ('id', 'hash') THEN {by(lambda one: one.other_key)} END AS key,
+            WHEN way IN ('id', 'hash') THEN {by(lambda one: one.other_key)} END AS own_key,
           CASE WHEN way = 'state' THEN {version} END AS version,
           CASE WHEN way = 'state' THEN COALESCE({by(lambda one: one.at)},
             CASE WHEN {version} >= {SECONDS_BELOW} THEN {version} END) END AS own_time,
@@ -281,15 +263,9 @@ class Statement:
         )
         return f"CASE {branches} ELSE {otherwise} END"
 
-    def _read_columns(self) -> str:
-        columns = self.columns
-        return _names(columns.values) + _names(columns.looks) + _names(columns.moments)
-
-    def _content_columns(self) -> str:
-        contents = self.columns.contents.items()
-        return "".join(f", {column}" for (last, _), (column, _) in contents if not last)
-
     def _contents(self, *, last_resort: bool) -> str:
+        """Return the columns with the content that the chosen rule reads, for its own key or for
+        one of last resort."""
         made = ""
         for (last, text), (column, rules) in self.columns.contents.items():
             if last == last_resort:
@@ -357,16 +333,6 @@ class Statement:
         self.columns.last_resort = False
         way = f"CASE {' '.join(ways)} END" if ways else "CAST(NULL AS VARCHAR)"
         return way, made, doubt
-
-
-_COMMON: Final = (
-    "event, place, arrived, doc, its_id, its_source, its_type, its_time, its_replay, "
-    "has_body, its_org, doubt"
-)
-
-
-def _names(columns: Mapping[Any, str]) -> str:
-    return "".join(f", {column}" for column in columns.values())
 
 
 def _listed(parts: Sequence[Part]) -> str:
