@@ -28,7 +28,15 @@ from eventonce.cli.options import (
     region_option,
     with_settings,
 )
-from eventonce.cli.output import check_files, counted, emit, notice, one_line
+from eventonce.cli.output import (
+    check_files,
+    counted,
+    emit,
+    notice,
+    on_terminal,
+    one_line,
+    overwrite,
+)
 from eventonce.cli.signals import ended_by_signals
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration
@@ -187,7 +195,8 @@ def capture(
             done = record(feed, recorder, change=change or bytes, stopping=stopping, told=told)
     finally:
         recorder.close()
-        _clear()
+        if on_terminal():
+            overwrite("")
     if not as_json:
         for note in feed.notes:
             notice(note)
@@ -267,7 +276,7 @@ def _from_queue(settings: Settings, uri: str, *, own_queue: bool, follow: bool) 
 
 def _progress(recorder: Recorder) -> Callable[[Progress], None]:
     """The progress line on a terminal, which is overwritten."""
-    shown = sys.stderr is not None and sys.stderr.isatty()
+    shown = on_terminal()
     lately = deque([(time.monotonic(), 0)], maxlen=10)
 
     def told(done: Progress) -> None:
@@ -279,14 +288,9 @@ def _progress(recorder: Recorder) -> Callable[[Progress], None]:
             text = f"{done.lines:,} events, {_bytes(recorder.written)}, {rate:,.0f} a second"
             last = datetime.fromtimestamp(done.last / 1000, UTC).strftime("%H:%M:%S")
             more = f", the last at {last} UTC" if done.last else ", none yet"
-            click.echo(f"\r{text}{more}\x1b[K", err=True, nl=False)
+            overwrite(f"{text}{more}")
 
     return told
-
-
-def _clear() -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _bytes(number: int) -> str:

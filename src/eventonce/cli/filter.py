@@ -29,7 +29,9 @@ from eventonce.cli.output import (
     counted,
     emit,
     notice,
+    on_terminal,
     printable,
+    progress,
     standard_output,
     with_table,
 )
@@ -150,29 +152,26 @@ def filter_events(
         found += some
         if passed_over:
             notice(passed_over, as_json=as_json)
-    hidden = not (captures and sys.stderr and sys.stderr.isatty())
-    kept = Rejects(rejects, as_json=as_json, clear=not hidden)
+    shown = bool(captures) and on_terminal()
+    kept = Rejects(rejects, as_json=as_json, clear=shown)
+    whole = sum(one.size for one in found)
+    before = 0
     interrupted = False
     try:
         with (
             interrupt.handled(),
             ExitStack() as stack,
-            click.progressbar(
-                length=max(1, sum(one.size for one in found)),
-                label="filter",
-                file=sys.stderr,
-                hidden=hidden,
-            ) as bar,
+            progress("filter", shown=shown) as told,
         ):
             traced = None if copies is None else _copies_file(stack, copies)
             for one in found:
-                begun = bar.pos
                 try:
                     for chunk in one.chunks(max_bytes):
                         _filter(chunk, event_filter, kept, traced, one.name, max_bytes)
-                        bar.update(begun + one.position - bar.pos)
+                        told(before + one.position, whole)
                 except Unreadable as error:
                     unread.append(f"{one.name} cannot be read completely: {error}")
+                before += one.size
     except KeyboardInterrupt:
         interrupted = True
     opened.close()

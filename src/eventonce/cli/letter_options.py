@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial, wraps
@@ -17,7 +16,7 @@ from eventonce.aws.dlq import FoundLetter
 from eventonce.cli import FAILED, INTERRUPTED
 from eventonce.cli.history_options import history_of, open_history
 from eventonce.cli.options import Settings, filled, instant, options, with_settings
-from eventonce.cli.output import counted, notice
+from eventonce.cli.output import counted, notice, on_terminal, overwrite
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config.checks import check_values
 from eventonce.consumer import Consumer
@@ -74,8 +73,8 @@ class Chosen(msgspec.Struct):
         """Run an action on the dead letters: with progress on a terminal and audit lines; Ctrl-C
         stops it after the current batch."""
         audit = Audit(self.settings.file.audit)
-        on_terminal = shown and sys.stderr is not None and sys.stderr.isatty()
-        progress = Progress(_show if on_terminal else lambda _: None)
+        visible = shown and on_terminal()
+        progress = Progress(_show if visible else lambda _: None)
         scope = self.selection.scope(source=self.source, limit=self.limit)
         try:
             with (
@@ -84,7 +83,7 @@ class Chosen(msgspec.Struct):
             ):
                 yield progress
         finally:
-            if on_terminal and progress.done:
+            if visible and progress.done:
                 click.echo(err=True)
 
     def end(self, place: LetterSource | None, progress: Progress, *, as_json: bool) -> int:
@@ -110,7 +109,7 @@ class Chosen(msgspec.Struct):
 
 def _show(progress: Progress) -> None:
     said = ", ".join(f"{count:,} {name}" for name, count in progress.counts.most_common())
-    click.echo(f"\r{said}\x1b[K", err=True, nl=False)
+    overwrite(said)
 
 
 def selects(function: Any) -> Any:

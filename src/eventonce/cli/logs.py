@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from eventonce.cli.output import CLEAR_LINE
+from eventonce.cli.output import CLEAR_LINE, on_terminal
 from eventonce.log import on_one_line
 
 LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
@@ -71,7 +71,7 @@ class OverBar(logging.StreamHandler[Any]):
 def log_to_stderr(form: str, *, bar: bool = False) -> None:
     """Log to stderr, unless a module of the user has configured logging before. `bar`: whether
     stderr shows a progress bar, if it is a terminal."""
-    terminal = sys.stderr is not None and sys.stderr.isatty()
+    terminal = on_terminal()
     handler = (OverBar if bar and terminal else logging.StreamHandler)(sys.stderr)
     as_json = form == "json" or (form == "auto" and not terminal)
     handler.setFormatter(JSONFormatter() if as_json else TextFormatter())

@@ -156,14 +156,24 @@ def whole_file(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def on_terminal() -> bool:
+    """Whether stderr is a terminal, which shows progress."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar for reading a capture, on a terminal; otherwise yield None."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
+def progress(label: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on a terminal; the caller says how much is done, and of how much."""
+    if not (shown and on_terminal()):
+        yield lambda _done, _whole: None
         return
     with click.progressbar(length=1_000, label=label, file=sys.stderr) as bar:
-        yield lambda read, whole: bar.update(1_000 * read // max(1, whole) - bar.pos)
+        yield lambda done, whole: bar.update(1_000 * min(done, whole) // max(1, whole) - bar.pos)
+
+
+def overwrite(text: str) -> None:
+    """Show this text in place of the one before, on a line of the terminal."""
+    click.echo(f"\r{text}\x1b[K", err=True, nl=False)
 
 
 def standard_output() -> BinaryIO:

@@ -32,7 +32,7 @@ from eventonce.cli.options import (
     verbose_option,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, notice, with_table
+from eventonce.cli.output import counted, emit, notice, progress, with_table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config import WorkerTable
@@ -208,17 +208,12 @@ def _channel(queue: str) -> str:
 @contextmanager
 def _progress(source: FileSource) -> Iterator[None]:
     """Show a progress bar over the bytes of the capture, on a terminal."""
-    ended = threading.Event()
-    with click.progressbar(
-        length=max(1, source.capture.size),
-        label="run",
-        file=sys.stderr,
-        hidden=not (sys.stderr and sys.stderr.isatty()),
-    ) as bar:
+    ended, capture = threading.Event(), source.capture
+    with progress("run") as told:
 
         def draw() -> None:
             while not ended.wait(DRAW_INTERVAL):
-                bar.update(source.capture.position - bar.pos)
+                told(capture.position, capture.size)
 
         thread = threading.Thread(target=draw, daemon=True)
         thread.start()
@@ -227,7 +222,7 @@ def _progress(source: FileSource) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-            bar.update(source.capture.position - bar.pos)
+            told(capture.position, capture.size)
 
 
 def _say(counts: Counter[str], report: ExitReport, *, as_json: bool) -> None:

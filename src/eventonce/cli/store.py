@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -25,7 +24,7 @@ from eventonce.cli.options import (
     options,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, finding_text, notice, table, with_table
+from eventonce.cli.output import counted, emit, finding_text, notice, progress, table, with_table
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.config.checks import check_values
@@ -322,14 +321,10 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
     name = settings.file.name or DEFAULT_NAME
     with closing(settings.open_store()) as opened:
         records = opened.stats().records
-        with click.progressbar(
-            range(0, max(records, 1), SWEEP_STEP),
-            label="sweep",
-            file=sys.stderr,
-            hidden=not sys.stderr.isatty(),
-        ) as steps:
-            for _ in steps:
+        with progress("sweep") as shown:
+            for done in range(0, max(records, 1), SWEEP_STEP):
                 swept += opened.sweep(SWEEP_STEP)
+                shown(done + SWEEP_STEP, records)
         letters = 0 if keep is None else drop_expired(opened, name, wall_clock() - keep)
         getattr(opened, "empty_log", lambda: None)()
     text = f"deleted {swept} of {counted(records, 'record')}"
