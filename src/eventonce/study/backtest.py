@@ -6,7 +6,8 @@ lost events and copies that ran are counted; without it, only what can be seen f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,10 @@ import msgspec
 from eventonce.errors import ConfigError
 from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
+from eventonce.study import fields
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
-from eventonce.study.differing import compare
+from eventonce.study.fields import Sample
 from eventonce.study.guards import (
     AGAIN,
     CRASH,
@@ -30,7 +32,8 @@ from eventonce.study.guards import (
     Look,
     RulesGuard,
 )
-from eventonce.study.index import UINT64_MASK
+from eventonce.study.index import UINT64_MASK, samples_at
+from eventonce.study.learning import MOST_SAMPLES
 from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
@@ -48,7 +51,12 @@ LOOK_ROW: Final = {
     "fault": "UTINYINT",
 }
 LINE_ROW: Final = {"line": "BIGINT", "content": "UBIGINT", "fact": "BIGINT"}
+SAID_ROW: Final = {"line": "BIGINT", "said": "UBIGINT"}
 STATUS_ROW: Final = {"guard": "UTINYINT", "line": "BIGINT", "status": "VARCHAR", "beside": "BIGINT"}
+
+
+Form = tuple[str, str]
+"""Organisation and type."""
 
 
 class Faults(msgspec.Struct, frozen=True):
@@ -143,7 +151,7 @@ def backtest(
             WHERE {IS_DROPPED}
             """  # noqa: S608  a text of ours
         )
-        compare(scratch, paths)
+        _compare_contents(scratch, paths)
         return [
             _result(scratch, number, guard, lines, known=truth is not None)
             for number, guard in enumerate(guards)
@@ -245,6 +253,53 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
             if status in ("run", "unchanged"):
                 # The next copy is a copy of this version.
                 ran = look.line
+
+
+def _compare_contents(scratch: Scratch, paths: Sequence[Place]) -> None:
+    """Fill the table `said`: the content, without the fields that a publication writes anew, of
+    each drop whose bytes differ from its original's, and of that original."""
+    scratch.table("said", SAID_ROW)
+    scratch.run(
+        """
+        CREATE OR REPLACE TABLE unlike AS
+        SELECT DISTINCT unnest([line, beside]) AS line FROM drops WHERE changed
+        """
+    )
+    volatile = {form: fields.learn(some).volatile for form, some in _samples(scratch, paths)}
+    scratch.load("said", SAID_ROW, _content_rows(scratch, paths, volatile))
+
+
+def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, Sequence[Sample]]]:
+    """Yield events to learn from: drops with their originals, and others, to know rare values."""
+    found: dict[Form, list[Sample]] = defaultdict(list)
+    chosen = scratch.rows(
+        """
+        SELECT DISTINCT line FROM (
+          (SELECT unnest([line, beside]) AS line FROM drops WHERE changed
+           ORDER BY hash(beside), line LIMIT $most)
+          UNION ALL
+          (SELECT line FROM lines WHERE EXISTS (FROM unlike) ORDER BY hash(line) LIMIT $most)
+        ) ORDER BY line
+        """.replace("$most", str(MOST_SAMPLES // 2))
+    )
+    for event, sample in samples_at(paths, (line for (line,) in chosen)):
+        # The volatile fields of Genesys are known.
+        if not any(path.startswith("detail.eventBody") for path in sample.leaves):
+            found[event.org, event.type].append(sample)
+    yield from found.items()
+
+
+def _content_rows(
+    scratch: Scratch, paths: Sequence[Place], volatile: Mapping[Form, frozenset[str]]
+) -> Iterator[bytes]:
+    unlike = (line for (line,) in scratch.rows("FROM unlike ORDER BY line"))
+    for event, sample in samples_at(paths, unlike):
+        anew = volatile.get((event.org, event.type), frozenset())
+        notice = {path for path in sample.leaves if path.startswith(fields.NOTICE_PATHS)}
+        yield b"%d\t%d\n" % (
+            sample.line,
+            fields.content_of(sample.leaves, anew | notice) & UINT64_MASK,
+        )
 
 
 def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: bool) -> Result:

@@ -25,6 +25,7 @@ from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
 from eventonce.study.arrivals import arrival, instant
+from eventonce.study.fields import Sample, leaves_of
 from eventonce.study.scratch import Scratch
 from eventonce.types import Claim, Event
 
@@ -249,10 +250,6 @@ class Index(Scratch):
             times, first = self.names.faults.get(named, (0, begun))
             self.names.faults[named] = (times + more, first)
 
-    def read(self, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
-        """Return the bytes of these lines, whose numbers rise; one pass over the capture."""
-        return lines_at(self.paths, wanted)
-
 
 def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
     """Yield these lines of captures, whose numbers rise, in one pass; in none if there are none."""
@@ -265,6 +262,17 @@ def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[in
             number = next(wanted, None)
             if number is None:
                 return
+
+
+def samples_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
+    """Yield the events in these lines, whose numbers rise, each with its fields; in one pass."""
+    for line, raw in lines_at(paths, wanted):
+        here = arrival(raw)
+        event = here.event
+        if isinstance(event, Event):
+            at = instant(event.time) if here.arrived is None else here.arrived
+            leaves = leaves_of(bytes(event.detail_raw))
+            yield event, Sample(line, hash(event.id), at or 0, leaves)
 
 
 _indexer: Indexer

@@ -10,9 +10,8 @@ from zlib import crc32
 
 from eventonce.rules.explanation import Strength
 from eventonce.study import fields
-from eventonce.study.arrivals import arrival
 from eventonce.study.fields import Learned, Sample
-from eventonce.study.index import UINT64_MASK, Index, Kind
+from eventonce.study.index import UINT64_MASK, Index, Kind, samples_at
 from eventonce.types import Event
 
 MOST_SAMPLES: Final = 20_000
@@ -51,24 +50,28 @@ class Pool(NamedTuple):
 
 def kinds_of(index: Index) -> dict[int, Known]:
     """Return the kinds of event in a capture, described by the first event of each."""
-    first = list(
-        index.rows("SELECT min(line), kind, count(*) FROM events GROUP BY kind ORDER BY 1")
-    )
-    raws = dict(index.read(iter([line for line, *_ in first])))
-    found = {}
-    for line, hashed, events in first:
-        kind = index.names.kinds[hashed]
-        event = arrival(raws[line]).event
-        strength, paths, any_type = None, frozenset[str](), False
-        if isinstance(event, Event):
-            explained = index.planned.rules.explain(event)
-            strength = None if explained.missing else explained.strength
-            paths = frozenset(fields.leaves_of(bytes(event.detail_raw)))
-            any_type = any(
-                rule.name == kind.rule and rule.match.fits(event.form, event.source, NO_TYPE)
+    first = {
+        line: (hashed, events)
+        for line, hashed, events in index.rows(
+            "SELECT min(line), kind, count(*) FROM events GROUP BY kind ORDER BY 1"
+        )
+    }
+    found = {
+        hashed: Known(index.names.kinds[hashed], events, None, frozenset())
+        for hashed, events in first.values()
+    }
+    for event, sample in samples_at(index.paths, iter(first)):
+        hashed, _ = first[sample.line]
+        explained = index.planned.rules.explain(event)
+        found[hashed] = found[hashed]._replace(
+            strength=None if explained.missing else explained.strength,
+            paths=frozenset(sample.leaves),
+            any_type=any(
+                rule.name == found[hashed].kind.rule
+                and rule.match.fits(event.form, event.source, NO_TYPE)
                 for rule in index.planned.rules.rules
-            )
-        found[hashed] = Known(kind, events, strength, paths, any_type)
+            ),
+        )
     return found
 
 
@@ -87,24 +90,11 @@ def learn(index: Index, weak: dict[int, Known]) -> list[Pool]:
     return pools
 
 
-def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[int, Event, int, int]]:
-    """Yield line, event, transport id and arrival of all events of these kinds."""
+def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[Event, Sample]]:
+    """Yield all events of these kinds."""
     chosen = ", ".join(map(str, kinds))
-    query = (
-        "SELECT line, id, coalesce(arrived, time, 0) FROM events "  # noqa: S608  numbers of ours
-        f"WHERE kind IN ({chosen}) ORDER BY line"
-    )
-    rows: dict[int, tuple[int, int]] = {}
-
-    def lines() -> Iterator[int]:
-        for line, *rest in index.rows(query):
-            rows[line] = (rest[0], rest[1])
-            yield line
-
-    for line, raw in index.read(lines()):
-        event = arrival(raw).event
-        if isinstance(event, Event):
-            yield line, event, *rows.pop(line)
+    rows = index.rows(f"SELECT line FROM events WHERE kind IN ({chosen}) ORDER BY line")  # noqa: S608  numbers of ours
+    return samples_at(index.paths, (line for (line,) in rows))
 
 
 def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
@@ -113,14 +103,14 @@ def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:
     samples: list[Sample] = []
     rare: list[str] = []
     one_in = max(1, 4 * total // MOST_SAMPLES)
-    for line, event, transport, arrived in _events(index, kinds):
-        leaves = {fields.TYPE_PATH: event.type, **fields.leaves_of(bytes(event.detail_raw))}
+    for event, sample in _events(index, kinds):
+        leaves = {fields.TYPE_PATH: event.type, **sample.leaves}
         if len(samples) == FIRST_SAMPLES:
             rare = [
                 path for path, field in fields.profile(samples).items() if field.u < fields.RARE_U
             ]
         if len(samples) < FIRST_SAMPLES or any(_chosen(leaves.get(path), one_in) for path in rare):
-            samples.append(Sample(line, transport, arrived, leaves))
+            samples.append(sample._replace(leaves=leaves))
     return samples
 
 
@@ -130,10 +120,9 @@ def _chosen(value: Any, one_in: int) -> bool:
 
 
 def _keyed(index: Index, kinds: Sequence[int], learned: Learned) -> Iterator[bytes]:
-    for line, event, _, _ in _events(index, kinds):
-        leaves = fields.leaves_of(bytes(event.detail_raw))
-        content = fields.content_of(leaves, learned.volatile)
-        leaves[fields.WHOLE_DETAIL] = content
+    for event, sample in _events(index, kinds):
+        content = fields.content_of(sample.leaves, learned.volatile)
+        leaves = {**sample.leaves, fields.WHOLE_DETAIL: content}
         if all(leaves.get(path) is not None for path in learned.key):
             key = hash(repr((event.type, *(leaves[path] for path in learned.key)))) & UINT64_MASK
-            yield b"%d\t%d\t%d\n" % (line, key, content & UINT64_MASK)
+            yield b"%d\t%d\t%d\n" % (sample.line, key, content & UINT64_MASK)

@@ -7,11 +7,9 @@ from typing import Final, NamedTuple
 
 from eventonce.rules.explanation import Explanation
 from eventonce.study import fields
-from eventonce.study.arrivals import arrival
 from eventonce.study.fields import Field, Sample
-from eventonce.study.index import Index
+from eventonce.study.index import Index, samples_at
 from eventonce.study.learning import Pool
-from eventonce.types import Event
 
 SAMPLES_OF_A_KIND: Final = 200
 """The most events and pairs of a kind in its field map."""
@@ -183,11 +181,8 @@ def sampled(index: Index, shown: Iterable[Shown]) -> Looked:
         lines.update(some.lines, *some.pairs, *some.suspected)
         explained.update(some.lines, *some.apart)
     found = Looked({}, {})
-    for line, raw in index.read(iter(sorted(lines | explained))):
-        event, arrived, *_ = arrival(raw)
-        if isinstance(event, Event):
-            leaves = fields.leaves_of(bytes(event.detail_raw))
-            found.samples[line] = Sample(line, hash(event.id), arrived or 0, leaves)
-            if line in explained:
-                found.explained[line] = index.planned.rules.explain(event)
+    for event, sample in samples_at(index.paths, iter(sorted(lines | explained))):
+        found.samples[sample.line] = sample
+        if sample.line in explained:
+            found.explained[sample.line] = index.planned.rules.explain(event)
     return found

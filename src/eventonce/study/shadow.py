@@ -9,7 +9,8 @@ once. If a rule was changed under its name, only the lines of its latest form co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -43,7 +44,6 @@ RECORD_ROW: Final = {
 LONGEST_PAUSE: Final = DAY
 """The most milliseconds without a line that count as time of the record; more may be a gap in
 it."""
-RECORDED_TOGETHER: Final = 10_000
 LISTED: Final = 20
 """The most drops with other content in the report."""
 
@@ -122,21 +122,17 @@ def shadow_report(lines: Iterable[bytes]) -> ShadowReport:
     """Return the report on these lines; lines of other kinds are skipped."""
     with Scratch() as scratch:
         scratch.table("recorded", RECORD_ROW)
-        batch: list[bytes] = []
-        broken = 0
-        for line in lines:
-            text = _text(line)
-            if not text:
-                continue
-            try:
-                batch.append(_row(_decode(text)))
-            except ValueError:
-                broken += 1
-            if len(batch) >= RECORDED_TOGETHER:
-                scratch.load("recorded", RECORD_ROW, batch)
-                batch = []
-        scratch.load("recorded", RECORD_ROW, batch)
-        return _report(scratch, broken)
+        broken = count()
+        scratch.load("recorded", RECORD_ROW, _rows(lines, broken))
+        return _report(scratch, next(broken))
+
+
+def _rows(lines: Iterable[bytes], broken: count[int]) -> Iterator[bytes]:
+    for text in filter(None, map(_text, lines)):
+        try:
+            yield _row(_decode(text))
+        except ValueError:
+            next(broken)
 
 
 class _Logged(msgspec.Struct, gc=False):
