@@ -48,9 +48,8 @@ def text_of(option: click.Option) -> str:
     text = (option.help or "").replace("  [default", " [default")
     if isinstance(option.type, click.Choice):
         text += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
-    if option.show_default:
-        default = option.default
-        shown = " ".join(default) if isinstance(default, list | tuple) else default
+    shown = option.get_help_extra(click.Context(cli, **cli.context_settings)).get("default")
+    if shown:
         text += f" [default: {shown}]"
     return text + (f" [environment: `{option.envvar}`]" if option.envvar else "")
 

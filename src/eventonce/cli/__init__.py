@@ -126,7 +126,11 @@ class Commands(Subcommands):
 
 @click.command(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     epilog="Environment variables: EVENTONCE_STORE, EVENTONCE_NAME, EVENTONCE_PRESETS, "
     "EVENTONCE_CONFIG; EVENTONCE_QUEUE for run, EVENTONCE_HISTORY for history, workers, show and "
     "dashboard, EVENTONCE_HEADER for send. "

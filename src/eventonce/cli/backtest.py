@@ -83,21 +83,18 @@ VALUE_SHOWN: Final = 24
     "--crashes",
     type=click.FloatRange(0, 1),
     default=0.001,
-    show_default=True,
     help="The share of deliveries in which the worker dies.",
 )
 @click.option(
     "--outages",
     type=click.FloatRange(0, 1),
     default=0.001,
-    show_default=True,
     help="The share of minutes in which the store is away.",
 )
 @click.option(
     "--max-lost",
     type=click.IntRange(0),
     default=0,
-    show_default=True,
     help="Losses of the presets and rules up to which the exit code is 0; without --truth, drops "
     "of other content.",
 )
@@ -105,7 +102,6 @@ VALUE_SHOWN: Final = 24
     "--max-copies",
     type=click.IntRange(0),
     default=0,
-    show_default=True,
     help="With --truth: copies that run up to which the exit code is 0.",
 )
 @html_option

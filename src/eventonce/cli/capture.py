@@ -101,7 +101,6 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=DEFAULT_OUTPUT,
-    show_default=True,
     help="The capture; .gz and .zst are compressed.",
 )
 @click.option(
@@ -123,14 +122,12 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     "--rotate-size",
     callback=_size,
     default="256MB",
-    show_default=True,
     help="Finish a file of this size, and begin the next.",
 )
 @click.option(
     "--rotate-age",
     callback=_duration,
     default="1d",
-    show_default=True,
     help="Finish a file that was begun so long ago.",
 )
 @click.option(

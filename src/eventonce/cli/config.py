@@ -51,17 +51,11 @@ NOTHING_EXPECTED: Final = "nothing: run with --update"
     multiple=True,
     metavar="NAME",
     default=[presets.AUTO],
-    show_default=True,
     help="A preset for the source of your events; repeat the option for several.",
 )
+@click.option("-s", "--store", default=DEFAULT_STORE, metavar="URI", help="The store.")
 @click.option(
-    "-s", "--store", default=DEFAULT_STORE, show_default=True, metavar="URI", help="The store."
-)
-@click.option(
-    "--name",
-    default="my-consumer",
-    show_default=True,
-    help="The consumer's name, which is part of every key.",
+    "--name", default="my-consumer", help="The consumer's name, which is part of every key."
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @json_option

@@ -94,7 +94,6 @@ SAME_ID_WORDS: Final = {
     "--max-bytes",
     type=click.IntRange(1),
     default=MAX_BYTES,
-    show_default=True,
     help="The size of the largest event accepted.",
 )
 @json_option

@@ -76,7 +76,6 @@ class Several(click.Choice[str]):
     "--limit",
     type=click.IntRange(1, 100_000),
     default=1000,
-    show_default=True,
     help="The latest decisions, at most so many.",
 )
 @history_option

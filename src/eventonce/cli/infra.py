@@ -84,7 +84,6 @@ _parameter_option = click.option(
     "--role",
     type=click.Choice(["consumer", "capture"]),
     default="consumer",
-    show_default=True,
     help="What it is for: a function or a worker; or a rule and a queue for `eventonce capture`.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the change set.")
@@ -142,7 +141,6 @@ _printed = options(
         "--role",
         type=click.Choice(["lambda", "worker", "capture"]),
         default="lambda",
-        show_default=True,
         help="The consumer: a function, or a worker. Or what a capture needs.",
     ),
     _parameter_option,
@@ -179,7 +177,6 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
     "--role",
     type=click.Choice(["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]),
     default="worker",
-    show_default=True,
     help="Whose policy.",
 )
 @_options

@@ -121,7 +121,12 @@ def show_letters(chosen: Chosen, *, as_json: bool) -> int:
 @letters.command("export")
 @selects
 @click.option(
-    "-o", "--output", type=PrivateFile("wb"), default="-", help="A file instead of stdout."
+    "-o",
+    "--output",
+    type=PrivateFile("wb"),
+    default="-",
+    show_default=False,
+    help="A file instead of stdout.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count whose events would be written.")
 @json_option

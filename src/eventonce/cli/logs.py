@@ -20,7 +20,6 @@ log_format_option = click.option(
     "--log-format",
     type=click.Choice(["auto", "text", "json"]),
     default="auto",
-    show_default=True,
     help="The form of the log: auto is text on a terminal, and JSON elsewhere.",
 )
 

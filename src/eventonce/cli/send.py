@@ -54,25 +54,27 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     "--queue", metavar="URI", help="Send the events to this queue: sqs://NAME, or its URL."
 )
 @click.option("--url", help="Post the events to this receiver, one a request.")
-@click.option(
-    "--copies",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="How often each event is sent.",
-)
+@click.option("--copies", type=click.IntRange(1), default=1, help="How often each event is sent.")
 @click.option(
     "--every",
     type=click.FloatRange(0, LONGEST_PAUSE),
     default=0.5,
-    show_default=True,
     metavar="SECONDS",
     help="The pause before all events are sent once more.",
 )
 @click.option("--fresh", is_flag=True, help="Give copies new ids, as if they were published again.")
-@click.option("--source", default="", help="With --bus: the source, instead of the events' own.")
 @click.option(
-    "--type", "type_", default="", help="With --bus: the detail-type, instead of the events' own."
+    "--source",
+    default="",
+    show_default=False,
+    help="With --bus: the source, instead of the events' own.",
+)
+@click.option(
+    "--type",
+    "type_",
+    default="",
+    show_default=False,
+    help="With --bus: the detail-type, instead of the events' own.",
 )
 @configured(
     "--header",

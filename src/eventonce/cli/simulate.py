@@ -46,22 +46,15 @@ def _rates(
 
 @click.command()
 @click.option(
-    "--events",
-    type=click.IntRange(1),
-    default=10_000,
-    show_default=True,
-    help="About how many lines are written.",
+    "--events", type=click.IntRange(1), default=10_000, help="About how many lines are written."
 )
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="The same seed gives the same lines."
-)
+@click.option("--seed", type=int, default=1, help="The same seed gives the same lines.")
 @click.option(
     "--source",
     "sources",
     type=click.Choice(tuple(SOURCES)),
     multiple=True,
     default=("genesys",),
-    show_default=True,
     help="Whose events; unknown is a source drawn from the seed, for which there is no preset. "
     "Repeat the option for several.",
 )
@@ -69,7 +62,6 @@ def _rates(
     "--days",
     type=click.FloatRange(0.01, 3650),
     default=7.0,
-    show_default=True,
     help="The time in which conversations begin; the last copies arrive up to four days later.",
 )
 @click.option(

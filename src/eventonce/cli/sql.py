@@ -20,24 +20,20 @@ from eventonce.study.sql.statement import Relation
     "--dialect",
     type=click.Choice(list(DIALECTS)),
     default="duckdb",
-    show_default=True,
     help="Whose SQL. The queries for DuckDB and Spark are tested; those for the others are parsed.",
 )
 @click.option(
-    "--table",
-    default="events",
-    show_default=True,
-    help="The table or view of events, or SQL that stands in FROM.",
+    "--table", default="events", help="The table or view of events, or SQL that stands in FROM."
 )
 @click.option(
     "--column",
     default="event",
-    show_default=True,
     help="The column with the JSON of an event, as text, or SQL that gives it.",
 )
 @click.option(
     "--arrived",
     default="",
+    show_default=False,
     metavar="COLUMN",
     help="The column with the time of arrival in milliseconds, or SQL that gives it.  [default: "
     "`arrived` of a captured line]",
@@ -53,7 +49,13 @@ from eventonce.study.sql.statement import Relation
     type=click.Path(path_type=Path),
     help="A file of JSON Lines in place of a table; only for DuckDB.",
 )
-@click.option("--view", default="", metavar="NAME", help="Print a CREATE VIEW of this name.")
+@click.option(
+    "--view",
+    default="",
+    show_default=False,
+    metavar="NAME",
+    help="Print a CREATE VIEW of this name.",
+)
 def sql(
     rules: tuple[str, ...],
     presets: tuple[str, ...],
