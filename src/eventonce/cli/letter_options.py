@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial, wraps
+from itertools import chain
 from typing import Any
 
 import click
@@ -68,6 +69,12 @@ class Chosen(msgspec.Struct):
         """Yield the dead letters of this source, in small batches."""
         return bulk.selected(place, self.selection, progress, self.limit, ordered=ordered)
 
+    def each(
+        self, place: LetterSource, progress: Progress, *, ordered: bool = False
+    ) -> Iterator[FoundLetter]:
+        """Yield the dead letters of this source."""
+        return chain.from_iterable(self.batches(place, progress, ordered=ordered))
+
     @contextmanager
     def acting(self, action: str, *, shown: bool = True) -> Iterator[Progress]:
         """Run an action on the dead letters: with progress on a terminal and audit lines; Ctrl-C
@@ -91,14 +98,13 @@ class Chosen(msgspec.Struct):
         code."""
         for begin in progress.missed:
             notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
-        if progress.closed:
-            many = counted(progress.closed, "dead letter")
-            notice(
-                f"{many} not opened, and not compared: `letters list` names the keys",
-                as_json=as_json,
-            )
+        closed = {", and not compared": progress.closed, "": progress.counts[bulk.SEALED]}
+        for more, many in closed.items():
+            if many:
+                said = f"{counted(many, 'dead letter')} not opened{more}"
+                notice(f"{said}: `letters list` names the keys", as_json=as_json)
         if not progress.stopped:
-            return FAILED if progress.missed or progress.closed else 0
+            return FAILED if progress.missed or any(closed.values()) else 0
         left = "the others are in the queue still"
         if isinstance(place, StoreLetterSource):
             rest = sum(map(len, bulk.selected(place, self.selection, Progress())))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Final
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final
 
 import click
 import msgspec
 
 from eventonce.aws.dlq import FoundLetter
 from eventonce.cli import FAILED, Subcommands
-from eventonce.cli import letter_format as form
 from eventonce.cli.letter_options import Chosen, runners_of, selects
 from eventonce.cli.options import (
     PrivateFile,
@@ -23,20 +24,34 @@ from eventonce.cli.output import (
     counted,
     echo_json,
     emit,
-    notice,
+    one_line,
+    printable,
     standard_output,
     table,
     write_whole,
 )
+from eventonce.core.sealed import key_of_letter
 from eventonce.core.status import EFFECTIVE
 from eventonce.errors import ConfigError
 from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
-from eventonce.letters.groups import grouped
+from eventonce.letters.groups import Group, grouped
 from eventonce.letters.runners import Runners
 from eventonce.letters.sources import STORE, StoreLetterSource
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job, Letter
+
+LETTERS_HEAD: Final = ("id", "when", "status", "rule", "reason")
+GROUPS_HEAD: Final = ("group", "letters", "last", "rules", "types", "reason")
+
+SHORT_ID: Final = 12
+"""Characters of an id that are listed, unless two dead letters need more to differ."""
+
+NAMES_IN_GROUP: Final = 2
+"""The most rules and types that the line of a group names."""
+
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""The errors of an event that is not JSON; some events are dead letters for that reason."""
 
 NO_GROUP: Final = (
     "no dead letters of this group; the id of a group is made with the first of `secrets`, and "
@@ -62,14 +77,13 @@ def list_letters(chosen: Chosen, *, as_json: bool) -> int:
     found: list[Letter] = []
     progress = Progress()
     with chosen.open() as place:
-        for batch in chosen.batches(place, progress, ordered=True):
-            for one in batch:
-                if as_json:
-                    echo_json(form.document(one.letter))
-                else:
-                    found.append(_without_event(one).letter)
+        for one in chosen.each(place, progress, ordered=True):
+            if as_json:
+                echo_json(_document(one.letter))
+            else:
+                found.append(_without_event(one).letter)
     if found:
-        click.echo(table(form.rows(found), head=form.LETTERS_HEAD))
+        click.echo(table(_rows(found), head=LETTERS_HEAD))
     elif not (progress.missed or progress.closed or as_json):
         click.echo(NO_GROUP if chosen.selection.group else "no dead letters")
     return chosen.end(None, progress, as_json=as_json)
@@ -86,14 +100,13 @@ def group_letters(chosen: Chosen, *, as_json: bool) -> int:
     """
     progress = Progress()
     with chosen.open() as place:
-        batches = chosen.batches(place, progress)
-        letters = (one.letter for batch in batches for one in batch)
+        letters = (one.letter for one in chosen.each(place, progress))
         groups = grouped(letters, chosen.selection.group_of)
     if as_json:
         for group in groups:
-            echo_json(form.group_document(group))
+            echo_json(_group_document(group))
     elif groups:
-        click.echo(table([form.group_row(group) for group in groups], head=form.GROUPS_HEAD))
+        click.echo(table(list(map(_group_row, groups)), head=GROUPS_HEAD))
     elif not (progress.missed or progress.closed):
         click.echo("no dead letters")
     return chosen.end(None, progress, as_json=as_json)
@@ -106,13 +119,12 @@ def show_letters(chosen: Chosen, *, as_json: bool) -> int:
     """Show dead letters completely, with their events."""
     progress, found = Progress(), False
     with chosen.open() as place:
-        for batch in chosen.batches(place, progress, ordered=True):
+        for one in chosen.each(place, progress, ordered=True):
             found = True
-            for one in batch:
-                if as_json:
-                    echo_json(form.document(one.letter) | {"event": form.event(one.letter)})
-                else:
-                    click.echo(f"{form.page(one.letter)}\n")
+            if as_json:
+                echo_json(_document(one.letter) | {"event": _event(one.letter)})
+            else:
+                click.echo(f"{_page(one.letter)}\n")
     if not (found or progress.missed or progress.closed or as_json):
         click.echo("no dead letters", err=True)
     return chosen.end(None, progress, as_json=as_json) or (0 if found else FAILED)
@@ -140,23 +152,12 @@ def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: 
             many, sealed = looking.counts["exported"], looking.counts[bulk.SEALED]
             text = f"{counted(many, 'dead letter')} would be exported"
             emit({"would_export": many, bulk.SEALED: sealed}, text, as_json=as_json)
-            return chosen.end(place, looking, as_json=as_json) or _unopened(
-                looking, as_json=as_json
-            )
+            return chosen.end(place, looking, as_json=as_json)
         # Output on a terminal is already visible, so no progress is shown there.
         with chosen.acting("export", shown=not output.isatty()) as progress:
             output.writelines(bulk.export(chosen.batches(place, progress), progress))
         _tell("exported", progress.counts["exported"], as_json=as_json, err=True)
-        return chosen.end(place, progress, as_json=as_json) or _unopened(progress, as_json=as_json)
-
-
-def _unopened(progress: Progress, *, as_json: bool) -> int:
-    """Report the dead letters that could not be opened; return the exit code."""
-    sealed = progress.counts[bulk.SEALED]
-    if sealed:
-        many = counted(sealed, "dead letter")
-        notice(f"{many} not opened: `letters list` names the keys", as_json=as_json)
-    return FAILED if sealed else 0
+        return chosen.end(place, progress, as_json=as_json)
 
 
 @letters.command("reseal")
@@ -177,7 +178,7 @@ def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
     ):
         bulk.reseal(store, chosen.batches(place, progress), progress)
         _tell("resealed", progress.counts["resealed"], as_json=as_json)
-        return chosen.end(place, progress, as_json=as_json) or _unopened(progress, as_json=as_json)
+        return chosen.end(place, progress, as_json=as_json)
 
 
 @letters.command("drop")
@@ -189,8 +190,7 @@ def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool, as_json: bool) -> 
     """Delete dead letters for good."""
     looking = Progress()
     with chosen.open(to_change=not dry_run) as place:
-        batches = chosen.batches(place, looking)
-        found = [_without_event(one) for batch in batches for one in batch]
+        found = [_without_event(one) for one in chosen.each(place, looking)]
         if dry_run:
             _list_dropped(found, as_json=as_json)
             return chosen.end(place, looking, as_json=as_json)
@@ -271,7 +271,7 @@ def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None
     would_run = sum(would == "run" for _, would, _ in foretold)
     if as_json:
         documents = [
-            form.document(letter) | {"would": would, "why": why} for letter, would, why in foretold
+            _document(letter) | {"would": would, "why": why} for letter, would, why in foretold
         ]
         echo_json({"would_run": would_run, "letters": documents})
         return
@@ -279,21 +279,21 @@ def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None
     rows = [
         (*first, would, why or reason)
         for (*first, reason), (_, would, why) in zip(
-            form.rows([letter for letter, _, _ in foretold]), foretold, strict=True
+            _rows([letter for letter, _, _ in foretold]), foretold, strict=True
         )
     ]
     if rows:
-        click.echo(table(rows, head=(*form.LETTERS_HEAD[:-1], "would", form.LETTERS_HEAD[-1])))
+        click.echo(table(rows, head=(*LETTERS_HEAD[:-1], "would", LETTERS_HEAD[-1])))
 
 
 def _list_dropped(found: list[FoundLetter], *, as_json: bool) -> None:
     if as_json:
-        documents = [form.document(one.letter) for one in found]
+        documents = [_document(one.letter) for one in found]
         echo_json({"would_drop": len(found), "letters": documents})
         return
     click.echo(f"{counted(len(found), 'dead letter')} would be dropped")
     if found:
-        click.echo(table(form.rows([one.letter for one in found]), head=form.LETTERS_HEAD))
+        click.echo(table(_rows([one.letter for one in found]), head=LETTERS_HEAD))
 
 
 def _without_event(found: FoundLetter) -> FoundLetter:
@@ -303,3 +303,79 @@ def _without_event(found: FoundLetter) -> FoundLetter:
 
 def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:
     emit({verb: count}, f"{verb} {counted(count, 'dead letter')}", as_json=as_json, err=err)
+
+
+# Dead letters as text and as JSON
+
+
+def _rows(found: Sequence[Letter]) -> list[tuple[str, ...]]:
+    """Return a row for each dead letter. Ids are shown longer if needed, because the versions of
+    one subject have ids with the same beginning."""
+    ids = {letter.id for letter in found}
+    short = SHORT_ID
+    while len({name[:short] for name in ids}) < len(ids):
+        short += 1
+    return [
+        (letter.id[:short], _when(letter.at), letter.status, letter.rule, letter.reason)
+        for letter in found
+    ]
+
+
+def _page(letter: Letter) -> str:
+    """Return all fields and the event as text."""
+    fields = [
+        f"{name:<10}{one_line(str(value))}" for name, value in _document(letter).items() if value
+    ]
+    if key_of_letter(letter):
+        return "\n".join(fields)
+    try:
+        event = msgspec.json.format(letter.event, indent=2)
+    except _UNREADABLE:
+        event = letter.event
+    return "\n".join([*fields, printable(event.decode(errors="replace"))])
+
+
+def _document(letter: Letter) -> dict[str, Any]:
+    """Return all fields except the event, for JSON."""
+    return {
+        "id": letter.id,
+        "when": _when(letter.at),
+        "consumer": letter.consumer,
+        "status": letter.status,
+        "reason": letter.reason,
+        "rule": letter.rule,
+        "key": letter.key.hex(),
+        "attempt": letter.attempt,
+    }
+
+
+def _event(letter: Letter) -> Any:
+    """Return the event, for JSON; its text if it is not JSON, None if it is sealed."""
+    if key_of_letter(letter):
+        return None
+    try:
+        return msgspec.json.decode(letter.event)
+    except _UNREADABLE:
+        return letter.event.decode(errors="replace")
+
+
+def _group_row(group: Group) -> tuple[object, ...]:
+    """Return the line of a group."""
+    last = _when(group.last)
+    return (group.id, group.count, last, _named(group.rules), _named(group.types), group.reason)
+
+
+def _group_document(group: Group) -> dict[str, Any]:
+    """Return a group, for JSON."""
+    moments = {"first": _when(group.first), "last": _when(group.last)}
+    return msgspec.structs.asdict(group) | moments
+
+
+def _when(at: int) -> str:
+    """Return a time, in a form that `--since` accepts."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _named(counts: Any) -> str:
+    names = [name or "none" for name, _ in counts.most_common(NAMES_IN_GROUP)]
+    return ", ".join([*names, *(["…"] if len(counts) > NAMES_IN_GROUP else [])])
