@@ -59,7 +59,7 @@ def hostile(text: str) -> Page:
         plots.curves(text, text, [plots.Curve(text, [(1, 1)], "harm")], [(1, text)], (1, 10)),
         scatter(text, text, [Point(text, 0.1, 1, "")], (text, text), [], 0.01),
     ]
-    return Page(text, text, kicker=text, made=text).section(
+    return Page(text, text, made=text).section(
         text,
         text,
         table([text], [[text], [data(text)]], text),
@@ -103,7 +103,7 @@ def test_the_policy_of_a_page_allows_only_its_own_style() -> None:
     import base64
     import hashlib
 
-    page = Page("title", "lead").render()
+    page = Page("title", "lead", made="").render()
     (style,) = re.findall("<style>(.*?)</style>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     (policy,) = re.findall('Content-Security-Policy" content="(.*?)"', page)

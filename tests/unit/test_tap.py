@@ -20,7 +20,7 @@ from eventonce.sources.files import Capture
 from eventonce.study.arrivals import arrival
 from eventonce.study.capture import tap
 from eventonce.study.capture.recorder import Recorder
-from eventonce.study.capture.tap import FileTap
+from eventonce.study.capture.tap import BackgroundLines, FileTap
 from eventonce.types import Event
 from eventonce.web import Serve, receiver
 from tests.helpers import call, until
@@ -64,7 +64,7 @@ def test_events_that_the_disk_does_not_take_in_time_are_left_out_and_counted(
     assert f"{file_tap.dropped} left out" in caplog.text
 
 
-def has_written(file_tap: FileTap, count: int) -> bool:
+def has_written(file_tap: BackgroundLines[Arrived], count: int) -> bool:
     return file_tap.written >= count or file_tap.dropped > 0
 
 

@@ -27,7 +27,7 @@ from eventonce.stores import adapter_of, open_schema, open_store
 from eventonce.stores.sqlite.admin import make_private
 
 if TYPE_CHECKING:
-    from eventonce.study.capture.tap import FileTap
+    from eventonce.envelope.captured import Tap
 
 ASSUMED_BYTES: Final = 4096
 """The assumed size of an event whose line waits, in bytes: measuring it would delay others."""
@@ -305,15 +305,19 @@ def confirmed(question: str, *, yes: bool) -> bool:
 
 
 @contextmanager
-def tapping(path: str, consumer: Consumer) -> Iterator[FileTap | None]:
+def tapping(path: str, consumer: Consumer) -> Iterator[Tap | None]:
     """Open the tap to this file, without the values that the rules redact; None without a file."""
     if not path:
         yield None
         return
-    from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  for those who tap
+    from eventonce.envelope.captured import Arrived, line_of  # noqa: PLC0415  for those who tap
+    from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  likewise
 
-    # Read at each event, because a reload may change the rules.
-    with closing(FileTap(Path(path), lambda one: arrival(one, consumer.rules))) as tap:
+    def line(one: Arrived) -> bytes:
+        # Read at each event, because a reload may change the rules.
+        return line_of(arrival(one, consumer.rules))
+
+    with closing(FileTap(Path(path), line=line)) as tap:
         yield tap
 
 
@@ -330,7 +334,10 @@ def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
 
     digests = Digests(file.secret_bytes if file.privacy.digests else ())
     line = partial(line_of, named=partial(digests.of, "id"))
-    with closing(BackgroundLines(Path(file.shadow_log), "shadow", line)) as lines:
-        observer = shadow_observer(consumer, lambda one: lines.add([one], ASSUMED_BYTES))
+    lines = BackgroundLines(
+        Path(file.shadow_log), name="shadow", line=line, size=lambda _: ASSUMED_BYTES
+    )
+    with closing(lines):
+        observer = shadow_observer(consumer, lambda one: lines([one]))
         consumer.observers.append(observer)
         yield

@@ -12,13 +12,13 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import check_files, counted, emit, progress, table, wrapped
-from eventonce.cli.report import first_sentence, made_by, say_passed_over
+from eventonce.cli.report import first_sentence, made_by, say_passed_over, typed
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
 from eventonce.stores.sqlite.admin import make_private
-from eventonce.study.page.reconciled import UNTYPED, reconciled_page, sentence
+from eventonce.study.page.reconciled import UNTYPED, keyless, neither, reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
 from eventonce.study.scratch import remove_open
 
@@ -91,12 +91,7 @@ def _report(found: Reconciled) -> str:
         rows = [(number, kind or UNTYPED) for kind, number in found.types.items()]
         lines.append(table(rows, indent=2))
     if found.keyless:
-        lines.append(f"{counted(found.keyless, 'line')} without a key could not be compared.")
-    if found.neither is not None:
-        lines.append(
-            wrapped(
-                f"If both are captures of one bus, about {found.neither:,.0f} events are in "
-                "neither (Chapman's estimate: it holds if each list lost its events by chance)."
-            )
-        )
+        lines.append(typed(keyless(found)))
+    if neither(found):
+        lines.append(wrapped(typed(neither(found))))
     return "\n".join(lines)

@@ -86,14 +86,7 @@ def _text(found: ShadowReport) -> str:
         lines += ["", "Drops with another content"]
         lines.append(table(found.examples, head=("original", "drop"), indent=2))
     if found.guard is not None:
-        guard = found.guard
-        both = [
-            (guard.both_run, "both run"),
-            (guard.both_drop, "both drop"),
-            (guard.only_rules_drop, "copies that your guard lets through"),
-            (guard.only_guard_drops, "events that your guard drops, and no rule takes for copies"),
-        ]
-        lines += ["", "Beside your guard", table(both, indent=2)]
+        lines += ["", "Beside your guard", table(found.guard.rows, indent=2)]
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@ counted here, because the study counts with DuckDB, which is an extra."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from math import floor, log10
 
@@ -13,6 +13,7 @@ from eventonce.study.backtest import Result
 from eventonce.study.diagnose import LATENESS_MARKS, Late
 from eventonce.study.examples import told
 from eventonce.study.over_time import BINS_PER_DECADE, OverTime, frame
+from eventonce.study.over_time import by_cause as counts_by_cause
 from eventonce.study.page.backtested import backtest_page
 from eventonce.study.page.diagnosis import (
     LATE_NOTE,
@@ -46,12 +47,8 @@ def demo_page(results: Sequence[Result], delivered: Sequence[DemoDelivery]) -> P
 
 def _over_time(delivered: Sequence[DemoDelivery]) -> OverTime:
     first, step, steps = frame(delivered[0].arrives, delivered[-1].arrives)
-    causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
-    for one in delivered:
-        if one.cause:
-            causes[one.cause][(one.arrives - first) // step] += 1
-    ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
-    return OverTime(first, step, (), {cause: tuple(counts) for cause, counts in ordered})
+    copies = (((one.arrives - first) // step, one.cause, 1) for one in delivered if one.cause)
+    return OverTime(first, step, (), counts_by_cause(copies, steps))
 
 
 def _late(delivered: Sequence[DemoDelivery]) -> Late:

@@ -30,6 +30,8 @@ EARLY: Final = 16
 """The first lines of a fact; all later lines are compared with them. Of the lines between, only
 those that share a value of `NAME_FIELDS` are compared: or the time would grow with the square."""
 NAME_FIELDS: Final = ("message", "id", "content")
+PLACES_SHOWN: Final = 3
+"""The most types and channels that are named for a cause."""
 NAMES_HELD: Final = 50_000
 """The most names of lines of one fact in each of two dicts; older ones are forgotten."""
 
@@ -208,7 +210,7 @@ class Where(msgspec.Struct, frozen=True):
     """The instants of the first and the last copy, in milliseconds."""
 
 
-def where(index: Index, most: int = 3) -> dict[str, Where]:
+def where(index: Index) -> dict[str, Where]:
     """Return where the copies of each cause arrive, to find and remove the cause."""
     types: dict[str, dict[str, int]] = {}
     for cause, kind, number in index.rows(
@@ -224,9 +226,9 @@ def where(index: Index, most: int = 3) -> dict[str, Where]:
         "max(coalesce(arrived, time)) FROM copies JOIN events USING (line) GROUP BY cause"
     ):
         named = sorted(filter(None, (index.names.channels.get(one, "") for one in channels)))
-        first = dict(list(types[cause].items())[:most])
+        first = dict(list(types[cause].items())[:PLACES_SHOWN])
         more = len(types[cause]) - len(first)
-        found[cause] = Where(first, more, tuple(named[:most]), began, ended)
+        found[cause] = Where(first, more, tuple(named[:PLACES_SHOWN]), began, ended)
     return found
 
 

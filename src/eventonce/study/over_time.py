@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -54,15 +55,22 @@ def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | 
     ):
         if place is not None:
             events[place] = number
-    causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
-    for place, cause, number in index.rows(
+    copies = index.rows(
         f"SELECT {at}, cause, count(*) FROM copies JOIN events USING (line) GROUP BY 1, 2",  # noqa: S608
         *(first, step),
-    ):
-        if place is not None:
-            causes[cause][place] = number
-    told = sorted(causes.items(), key=lambda item: -sum(item[1]))
-    return OverTime(first, step, tuple(events), {cause: tuple(counts) for cause, counts in told})
+    )
+    told = ((place, cause, number) for place, cause, number in copies if place is not None)
+    return OverTime(first, step, tuple(events), by_cause(told, steps))
+
+
+def by_cause(copies: Iterable[tuple[int, str, int]], steps: int) -> dict[str, tuple[int, ...]]:
+    """Return the copies of each cause in each step, the most frequent cause first, from their
+    steps, causes and numbers."""
+    causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
+    for place, cause, number in copies:
+        causes[cause][place] += number
+    found = sorted(causes.items(), key=lambda item: -sum(item[1]))
+    return {cause: tuple(counts) for cause, counts in found}
 
 
 def late_bins(index: Index) -> dict[int, int]:

@@ -69,6 +69,16 @@ class Guarded(msgspec.Struct, frozen=True):
     only_guard_drops: int = 0
     """Events that the guard dropped, and that are copies by no rule."""
 
+    @property
+    def rows(self) -> list[tuple[int, str]]:
+        """The counts, each in words."""
+        return [
+            (self.both_run, "both run"),
+            (self.both_drop, "both drop"),
+            (self.only_rules_drop, "copies that your guard lets through"),
+            (self.only_guard_drops, "events that your guard drops, and no rule takes for copies"),
+        ]
+
 
 class Changed(msgspec.Struct, frozen=True):
     """A rule that was changed within the record."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from eventonce.clock import wall_clock
 from eventonce.core.ports import Delivery, Source
-from eventonce.envelope.captured import Arrived, line_of
+from eventonce.envelope.captured import Arrived, Tap, line_of
 from eventonce.errors import EventonceError
 from eventonce.runtime.background import Background
 from eventonce.study.capture.recorder import Recorder
@@ -33,10 +34,14 @@ T = TypeVar("T")
 class BackgroundLines(Generic[T]):
     """Writes lines to a file in a thread of its own; can be called by many threads."""
 
-    def __init__(self, path: Path, name: str, line: Callable[[T], bytes]) -> None:
-        """`name` names the lines in the log and beside the file; `line` makes a line of each."""
+    def __init__(
+        self, path: Path, *, name: str, line: Callable[[T], bytes], size: Callable[[T], int]
+    ) -> None:
+        """`name` names the lines in the log and beside the file; `line` makes a line of each, and
+        `size` tells how many bytes each takes while it waits."""
         self._name = name
         self._line = line
+        self._size = size
         self._recorder = Recorder(path, f"a {name}")
         self._process = os.getpid()
         self._background = Background[Sequence[T]](name, self._write, BUFFER_BYTES)
@@ -60,10 +65,10 @@ class BackgroundLines(Generic[T]):
         path = self._recorder.path
         told("%s: %d events in %s, %d left out", self._name, self.written, path, self.dropped)
 
-    def add(self, some: Sequence[T], size: int) -> None:
-        """Queue these for writing; they take `size` bytes until then."""
+    def __call__(self, some: Sequence[T]) -> None:
+        """Queue these for writing."""
         # A copy: the caller may change its list.
-        self._background.add(tuple(some), size, len(some))
+        self._background.add(tuple(some), sum(map(self._size, some)), len(some))
 
     def _write(self, some: Sequence[Sequence[T]]) -> None:
         if os.getpid() != self._process:
@@ -71,32 +76,18 @@ class BackgroundLines(Generic[T]):
         self._recorder.commit([self._line(one) for one in chain.from_iterable(some)], None)
 
 
-class FileTap:
-    """Writes arrivals to a capture."""
+def _size(one: Arrived) -> int:
+    return len(one.body.raw if isinstance(one.body, Event) else one.body)
 
-    def __init__(self, path: Path, kept: Callable[[Arrived], Arrived] = lambda one: one) -> None:
-        """`kept` returns an arrival as it may be stored."""
-        self._lines = BackgroundLines[Arrived](path, "tap", lambda one: line_of(kept(one)))
-        self.close = self._lines.close
 
-    @property
-    def written(self) -> int:
-        """The number of events in the file."""
-        return self._lines.written
-
-    @property
-    def dropped(self) -> int:
-        """The number of events that were left out."""
-        return self._lines.dropped
-
-    def __call__(self, arrived: Sequence[Arrived]) -> None:
-        self._lines.add(arrived, sum(map(_size, arrived)))
+FileTap: Final = partial(BackgroundLines[Arrived], name="tap", line=line_of, size=_size)
+"""Writes arrivals to the capture at a path; `line` makes the line of each."""
 
 
 class TappedSource:
     """A source whose deliveries are also given to a tap."""
 
-    def __init__(self, source: Source, tap: FileTap, channel: str) -> None:
+    def __init__(self, source: Source, tap: Tap, channel: str) -> None:
         self._source = source
         self._tap = tap
         self._channel = channel
@@ -120,7 +111,3 @@ class TappedSource:
         now = wall_clock()
         self._tap([Arrived(one.body, self._channel, one.id, now, one.times) for one in found])
         return found
-
-
-def _size(one: Arrived) -> int:
-    return len(one.body.raw if isinstance(one.body, Event) else one.body)

@@ -25,14 +25,13 @@ UNKNOWN_AMOUNT: Final = "…"
 class Page:
     """A page, filled section by section.
 
-    `lead` is its first sentence, the summary; `kicker` is the small text above it, and `made` names
-    the command at the foot.
+    `lead` is its first sentence, the summary, below the title; `made` names the command at the
+    foot.
     """
 
-    def __init__(self, title: str, lead: object, *, kicker: str = "", made: str = "") -> None:
+    def __init__(self, title: str, lead: object, *, made: str) -> None:
         self._title = title
         self._lead = lead
-        self._kicker = kicker or title
         self._made = made
         self._sections: list[Html] = []
 
@@ -71,9 +70,9 @@ class Page:
         body = tag(
             "body",
             tag("a", "Skip to the report", href="#report", class_="skip"),
-            tag("header", tag("p", self._kicker, class_="kicker"), tag("h1", self._lead)),
+            tag("header", tag("p", self._title, class_="kicker"), tag("h1", self._lead)),
             tag("main", *self._sections, id="report", tabindex="-1"),
-            tag("footer", tag("p", self._made or "Made by eventonce.")),
+            tag("footer", tag("p", self._made)),
         )
         return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 

@@ -153,14 +153,7 @@ def histogram(
     def draw(width: int) -> Drawn:
         across = Log(*range_, 0, width)
         foot = 176.0
-        parts: list[Html] = []
-        labels = list(staggered(((across.at(at), name) for at, name in marks), width))
-        for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
-            x = across.at(place)
-            parts += [
-                line(x, 24, x, foot + 5 + row * LABEL_PX, "grid"),
-                text(middle, foot + 17 + row * LABEL_PX, label, "small halo", "middle"),
-            ]
+        height, parts = _marked(across, marks, width, 24, foot)
         for low, high, value in bins:
             if value:
                 x, tall = across.at(low), max(2.0, 136 * value / most)
@@ -171,10 +164,28 @@ def histogram(
             if value and LETTER_PX * len(number(value)) + 4 < right - left:
                 parts.append(text((left + right) / 2, 16, number(value), "small", "middle"))
         parts.append(line(0, foot + 0.5, width, foot + 0.5, "axis"))
-        return foot + 26 + LABEL_PX * max((row for _, row, _ in labels), default=0), parts
+        return height, parts
 
     names = [*(f"up to {name}" for _, name in marks), "later"]
     return Plot(title, said, draw, ("", "number"), list(zip(names, between, strict=True)))
+
+
+def _marked(
+    across: Log, marks: Sequence[tuple[float, str]], width: int, top: float, foot: float
+) -> Drawn:
+    """Return the marks of an axis as lines from `top` to `foot`, with their names below, and the
+    height of a plot with all of these."""
+    parts: list[Html] = []
+    lowest = 0
+    labels = staggered(((across.at(at), name) for at, name in marks), width)
+    for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
+        x, down = across.at(place), row * LABEL_PX
+        parts += [
+            line(x, top, x, foot + 5 + down, "grid"),
+            text(middle, foot + 17 + down, label, "small halo", "middle"),
+        ]
+        lowest = max(lowest, down)
+    return foot + 26 + lowest, parts
 
 
 class Curve(NamedTuple):
@@ -203,16 +214,8 @@ def curves(
 
     def draw(width: int) -> Drawn:
         across = Log(*range_, 4, width - 4)
-        parts: list[Html] = []
         high, gap = 96.0, 34.0
-        bottom = len(panels) * (high + gap)
-        labels = list(staggered(((across.at(at), name) for at, name in marks), width))
-        for (place, _), (middle, row, label) in zip(marks, labels, strict=True):
-            x = across.at(place)
-            parts += [
-                line(x, gap, x, bottom + 5 + row * LABEL_PX, "grid"),
-                text(middle, bottom + 17 + row * LABEL_PX, label, "small halo", "middle"),
-            ]
+        height, parts = _marked(across, marks, width, gap, len(panels) * (high + gap))
         for place, curve in enumerate(panels):
             foot = (place + 1) * (high + gap)
             top = curve.top or rounded(max((y for _, y in curve.points), default=0))
@@ -224,7 +227,7 @@ def curves(
                 _way(curve.points, across, up, f"line {curve.look}"),
             ]
             parts += _ends(curve, across, up, width, top)
-        return bottom + 26 + LABEL_PX * max((row for _, row, _ in labels), default=0), parts
+        return height, parts
 
     columns = [
         column

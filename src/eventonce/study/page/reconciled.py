@@ -24,7 +24,7 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
         "The two lists",
         "Events are compared by their keys, and copies count once.",
         entries(rows),
-        _neither(found),
+        neither(found),
     )
     if found.types:
         bars = [
@@ -36,9 +36,7 @@ def reconciled_page(found: Reconciled, *, made: str) -> Page:
             figure(plots.bars("Missing events by type", told, bars, ("missing",))),
         )
     if found.keyless:
-        page.section(
-            "Not compared", f"{counted(found.keyless, 'line')} without a key could not be compared."
-        )
+        page.section("Not compared", keyless(found))
     return page
 
 
@@ -55,9 +53,15 @@ def sentence(found: Reconciled) -> Sentence:
     ]
 
 
-def _neither(found: Reconciled) -> str | None:
+def keyless(found: Reconciled) -> str:
+    """Return a sentence about lines without a key."""
+    return f"{counted(found.keyless, 'line')} without a key could not be compared."
+
+
+def neither(found: Reconciled) -> str:
+    """Return a sentence about the events that neither list has; empty if they are not known."""
     if found.neither is None:
-        return None
+        return ""
     return (
         f"If both are captures of one bus, about {number(round(found.neither))} events are in "
         "neither (Chapman's estimate: it holds if each list lost its events by chance)."

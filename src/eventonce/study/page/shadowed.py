@@ -100,15 +100,6 @@ def shadow_page(found: ShadowReport) -> Page:
 
 
 def _comparison(guard: Guarded) -> plots.Plot:
-    rows = [
-        ("both run", (guard.both_run,), False),
-        ("both drop", (guard.both_drop,), False),
-        ("copies that your guard lets through", (guard.only_rules_drop,), True),
-        (
-            "events that your guard drops, and no rule takes for copies",
-            (guard.only_guard_drops,),
-            True,
-        ),
-    ]
+    rows = [(words, (many,), place > 1) for place, (many, words) in enumerate(guard.rows)]
     said = f"The two differ in {guard.only_rules_drop + guard.only_guard_drops} events."
     return plots.bars("The rules and your guard", said, rows, ("events",))
