@@ -10,7 +10,7 @@ import click
 from eventonce.audit import NO_AUDIT, Line, Recorded, recorded
 from eventonce.cli import FAILED
 from eventonce.cli.options import Settings, filled, instant, json_option, with_settings
-from eventonce.cli.output import counted, echo_json, notice, one_line
+from eventonce.cli.output import counted, echo_json, notice, one_line, wants_json
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import event_instant
 
@@ -41,8 +41,6 @@ def audit(
     file: Path | None,
     since: int | None,
     until: int | None,
-    *,
-    as_json: bool,
 ) -> int:
     """Tell who acted on dead letters, or erased a conversation: when, what, which, how many, and
     how it ended.
@@ -55,7 +53,7 @@ def audit(
         raise ConfigError(NO_AUDIT)
     path = Path(named)
     if not path.exists():
-        notice(f"{path} does not exist yet: no action began", as_json=as_json)
+        notice(f"{path} does not exist yet: no action began")
         return FAILED
     actions, broken = recorded(path)
     found = [
@@ -63,17 +61,17 @@ def audit(
         for one in actions
         if (not ids or one.first.id.startswith(ids)) and _between(one, since, until)
     ]
-    if as_json:
+    if wants_json():
         for one in found:
             echo_json(_document(one))
     else:
         click.echo("\n".join(map(_text, found)) or "no actions")
     missed = [begin for begin in ids if not any(it.first.id.startswith(begin) for it in actions)]
     for begin in missed:
-        notice(f"no action has an id that begins with {begin!r}", as_json=as_json)
+        notice(f"no action has an id that begins with {begin!r}")
     if broken:
         lines = counted(broken, "line")
-        notice(f"{lines} of {path} not read, cut off or broken", as_json=as_json)
+        notice(f"{lines} of {path} not read, cut off or broken")
     return FAILED if missed or broken else 0
 
 

@@ -12,7 +12,15 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
-from eventonce.cli.output import check_files, counted, echo_json, progress, table, wrapped
+from eventonce.cli.output import (
+    check_files,
+    counted,
+    echo_json,
+    progress,
+    table,
+    wants_json,
+    wrapped,
+)
 from eventonce.cli.report import first_sentence, made_by, say_passed_over
 from eventonce.cli.signals import ended_after
 from eventonce.config import load
@@ -123,7 +131,6 @@ def command(
     *,
     recipes: bool,
     values: bool,
-    as_json: bool,
 ) -> int:
     """Try rules on CAPTURES (files, folders, s3://bucket/prefix): what each would have dropped and
     run, with crashes of the worker and outages of the store on the way.
@@ -131,7 +138,7 @@ def command(
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
     check_files(captures, page_file)
-    say_passed_over(captures, as_json=as_json)
+    say_passed_over(captures)
     if mine is not None and recipes:
         raise click.UsageError("--recipes tries all recipes: leave out --guard.")
     ours = list(_guards(named, rules, config, windows))
@@ -149,7 +156,7 @@ def command(
     if page_file:
         made = made_by(captures)
         backtest_page(results, events, values=values, made=made).write(page_file)
-    if as_json:
+    if wants_json():
         echo_json([_document(result) for result in results])
     else:
         shown = _examples(results[: len(ours)], events, values=values)

@@ -36,6 +36,8 @@ from eventonce.cli.output import (
     on_terminal,
     one_line,
     overwrite,
+    remark,
+    wants_json,
 )
 from eventonce.cli.signals import ended_by_signals
 from eventonce.errors import ConfigError
@@ -155,7 +157,6 @@ def capture(
     key_file: Path | None,
     *,
     anonymise: bool,
-    as_json: bool,
     **given: Any,
 ) -> int:
     """Write events as they arrive, each with its arrival time, its channel and its receive count.
@@ -180,7 +181,7 @@ def capture(
     def stopping() -> bool:
         return bool(asked) or (ended is not None and time.monotonic() >= ended)
 
-    if not as_json:
+    if not wants_json():
         going = (
             f"goes on after {counted(recorder.lines, 'event')}" if recorder.resumed else "begins"
         )
@@ -194,10 +195,10 @@ def capture(
         recorder.close()
         if on_terminal():
             overwrite("")
-    if not as_json:
+    if not wants_json():
         for note in feed.notes:
             notice(note)
-    _say(done, recorder, change, feed.notes, as_json=as_json)
+    _say(done, recorder, change, feed.notes)
     return FAILED if feed.broken else 0
 
 
@@ -252,7 +253,7 @@ def _anonymiser(key_file: Path | None) -> Anonymiser:
             f"{KEY_BYTES} or more, for example 32 of /dev/urandom"
         )
     if not key:
-        notice(
+        remark(
             f"the key is for this run alone: what is equal stays equal within it, and the capture "
             f"cannot be continued later. --key-file or {KEY_VARIABLE} gives one that stays"
         )
@@ -296,12 +297,7 @@ def _bytes(number: int) -> str:
 
 
 def _say(
-    done: Progress,
-    recorder: Recorder,
-    change: Anonymiser | None,
-    notes: Sequence[str],
-    *,
-    as_json: bool,
+    done: Progress, recorder: Recorder, change: Anonymiser | None, notes: Sequence[str]
 ) -> None:
     document: dict[str, Any] = {
         "events": done.lines,
@@ -325,7 +321,7 @@ def _say(
         text = "\n".join([_fields(kinds), text]) if kinds else text
     if recorder.lines:
         text += f"\nnext: {started_as()} diagnose {recorder.pattern}"
-    emit(document, text, as_json=as_json, err=not as_json)
+    emit(document, text, err=not wants_json())
 
 
 def _fields(kinds: dict[str, dict[str, list[str]]]) -> str:

@@ -18,15 +18,8 @@ from eventonce.cli import FAILED, MISUSED, started_as
 from eventonce.cli.checks import checks_of_file, warnings_of
 from eventonce.cli.infra import placed_topology
 from eventonce.cli.options import json_option, name_option
-from eventonce.cli.output import counted, echo_json, emit, notice, table
-from eventonce.config import (
-    DEFAULT_FILE,
-    DEFAULT_STORE,
-    Config,
-    checks,
-    load,
-    resolved,
-)
+from eventonce.cli.output import counted, echo_json, emit, remark, table, wants_json
+from eventonce.config import DEFAULT_FILE, DEFAULT_STORE, Config, checks, load, resolved
 from eventonce.doctor.patterns import UnknownPattern, globs_meet
 from eventonce.envelope import read
 from eventonce.envelope.topics import templates
@@ -59,9 +52,7 @@ NOTHING_EXPECTED: Final = "nothing: run with --update"
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @json_option
-def init(
-    file: Path, named: Sequence[str], store: str, name: str, *, force: bool, as_json: bool
-) -> None:
+def init(file: Path, named: Sequence[str], store: str, name: str, *, force: bool) -> None:
     """Write FILE with every setting and every field of a rule explained."""
     for preset in named:
         resolved("presets", preset)
@@ -79,7 +70,7 @@ def init(
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
     text = f"wrote {file}; try: {started_as()} check {file}"
-    emit({"wrote": str(file)}, text, as_json=as_json)
+    emit({"wrote": str(file)}, text)
 
 
 # eventonce check
@@ -118,13 +109,7 @@ class Expected(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 @name_option
 @json_option
 def check(
-    config: Path,
-    name: str | None,
-    expect: Path | None,
-    handler: str | None,
-    *,
-    update: bool,
-    as_json: bool,
+    config: Path, name: str | None, expect: Path | None, handler: str | None, *, update: bool
 ) -> int:
     """Check CONFIG, and name every fault with its line, its field and the expected value.
 
@@ -143,7 +128,7 @@ def check(
             file = load(config)
         _check_infra(file)
     except ConfigError as error:
-        if as_json:
+        if wants_json():
             echo_json({"faults": str(error).split("\n")})
             return MISUSED
         raise
@@ -154,7 +139,7 @@ def check(
     warnings += unread_patterns(handler)
     warnings += warnings_of(file)
     for warning in warnings:
-        notice(f"warning: {config}: {warning}")
+        remark(f"warning: {config}: {warning}")
     rules = file.ruleset(name or "")
     differences: list[tuple[str, str, str]] = []
     expected = _expected(expect) if expect else []
@@ -180,7 +165,7 @@ def check(
     text = f"{config}: no faults, {counted(len(rules.rules), 'rule')}{as_expected}"
     if differences:
         text = table(differences, head=("differs", "expected", "found"))
-    emit(document, text, as_json=as_json)
+    emit(document, text)
     return FAILED if differences else 0
 
 

@@ -17,12 +17,8 @@ from eventonce.cli.checks import FILE_FIELDS, check_settings
 from eventonce.cli.history_options import DASHBOARD_HISTORY, history_of, history_option
 from eventonce.cli.letter_options import runners_of
 from eventonce.cli.logs import log_format_option, log_to_stderr
-from eventonce.cli.options import (
-    Settings,
-    handler_option,
-    with_settings,
-)
-from eventonce.cli.output import notice
+from eventonce.cli.options import Settings, handler_option, with_settings
+from eventonce.cli.output import remark
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.consumer import Consumer
 from eventonce.core.masking import may_hold_secret
@@ -100,7 +96,7 @@ def checked_settings(
     history = settings.file.history
     if not shown or history.store:
         return settings
-    notice(
+    remark(
         f"the dashboard shows the history, and none is named: it is kept in {DASHBOARD_HISTORY}; "
         "[history] of eventonce.toml names another"
     )
@@ -162,7 +158,7 @@ def _listening(
     )
     with closing(resources), server.listen(said) as listening:
         app = pages(resources, file.dashboard)
-        notice(f"the dashboard is at {server.link_of(app, listening)}")
+        remark(f"the dashboard is at {server.link_of(app, listening)}")
         yield app, listening
 
 

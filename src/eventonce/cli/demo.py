@@ -14,7 +14,7 @@ import click
 from eventonce import demo as played
 from eventonce.cli import started_as
 from eventonce.cli.options import json_option
-from eventonce.cli.output import counted, echo_json, standard_output, table, write_whole
+from eventonce.cli.output import counted, echo_json, standard_output, table, wants_json, write_whole
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.demo import worker
 from eventonce.demo.page import demo_page
@@ -52,7 +52,7 @@ PAGE_FILE: Final = Path("eventonce-demo.html")
     help="Play the day slowly, and show it live in a browser; without a port on a free one.",
 )
 @json_option
-def demo(*, events: bool, page_file: Path | None, listen: str | None, as_json: bool) -> None:
+def demo(*, events: bool, page_file: Path | None, listen: str | None) -> None:
     """Play a day of contact-centre calls against the usual recipes and against eventonce on
     SQLite, with copies, re-publishes, reorderings, an outage and a crash, as they really happen;
     and write a page about it."""
@@ -64,7 +64,7 @@ def demo(*, events: bool, page_file: Path | None, listen: str | None, as_json: b
         arrived = b"".join(delivery.line + b"\n" for delivery in deliveries)
         write_whole(standard_output(), arrived)
         return
-    if not as_json:
+    if not wants_json():
         click.echo(_story(deliveries))
     results = [played.judged(recipe, deliveries) for recipe in RECIPES]
     with TemporaryDirectory() as folder:
@@ -74,10 +74,10 @@ def demo(*, events: bool, page_file: Path | None, listen: str | None, as_json: b
     assert len(ran) == sum(ours.values()), "every effect is one outcome"
     results.append(played.counted("eventonce", deliveries, ours, dropped))
     written = None
-    if page_file or not as_json:
+    if page_file or not wants_json():
         page = demo_page([results[-1], *results[:-1]], deliveries)
         written = _written(page, page_file)
-    if as_json:
+    if wants_json():
         document = {
             "facts": len({delivery.fact for delivery in deliveries}),
             "deliveries": len(deliveries),
@@ -154,10 +154,7 @@ def _next(eventonce: str) -> str:
     rows = [
         (f"{eventonce} demo --events > capture.jsonl", "the events of this day"),
         (f"head -1 capture.jsonl | {eventonce} explain -", "the rule and the key of an event"),
-        (
-            f"{eventonce} filter capture.jsonl > new.jsonl",
-            "the new events; copies are counted",
-        ),
+        (f"{eventonce} filter capture.jsonl > new.jsonl", "the new events; copies are counted"),
         (f"{eventonce} init", "a commented eventonce.toml"),
     ]
     return table(rows, indent=2)

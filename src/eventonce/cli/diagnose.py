@@ -27,6 +27,7 @@ from eventonce.cli.output import (
     printable,
     progress,
     table,
+    wants_json,
     wrapped,
 )
 from eventonce.cli.report import first_sentence, made_by, say_passed_over, typed
@@ -96,7 +97,6 @@ def command(
     page_file: Path | None,
     *,
     values: bool,
-    as_json: bool,
 ) -> None:
     """Diagnose the events of CAPTURES (files, folders, s3://bucket/prefix): how many copies there
     are, of which cause, how late they come, which fields tell events apart, what is suspicious, and
@@ -105,7 +105,7 @@ def command(
     Nothing is changed: no store is opened, and the capture is only read.
     """
     check_files(captures, lines_file, rules_file, page_file)
-    say_passed_over(captures, as_json=as_json)
+    say_passed_over(captures)
     states = Ruleset(presets.load(STATES_PRESET).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
     with (
@@ -128,7 +128,7 @@ def command(
         diagnosis_page(found, examples, events, values=values, made=made_by(captures)).write(
             page_file
         )
-    if as_json:
+    if wants_json():
         echo_json(_document(found))
     else:
         click.echo(_report(found))

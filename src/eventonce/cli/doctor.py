@@ -32,12 +32,7 @@ from eventonce.core.ports import Finding
 from eventonce.doctor.checks import findings
 from eventonce.doctor.facts import Facts, FileFacts, HistoryFacts
 from eventonce.doctor.look import Subject, look
-from eventonce.doctor.storage import (
-    history_facts,
-    key_file_findings,
-    key_findings,
-    store_findings,
-)
+from eventonce.doctor.storage import history_facts, key_file_findings, key_findings, store_findings
 from eventonce.infra.topology import Infra
 from eventonce.rules.instants import duration
 from eventonce.runtime.retention import kept_for
@@ -65,13 +60,7 @@ from eventonce.runtime.retention import kept_for
 @patterns_option
 @with_settings("store", "presets", "rules", "name", "config")
 @json_option
-def doctor(
-    settings: Settings,
-    *,
-    handler: str | None,
-    as_json: bool,
-    **options: Any,
-) -> int:
+def doctor(settings: Settings, *, handler: str | None, **options: Any) -> int:
     """Check store, history, queue, buses, functions, rights and rules, and name each fault with its
     remedy.
 
@@ -107,7 +96,7 @@ def doctor(
     )
     found = findings(facts, said)
     faults = sum(not it.fine for _, it in found)
-    emit(_document(facts, found), _text(facts, found, faults), as_json=as_json)
+    emit(_document(facts, found), _text(facts, found, faults))
     return FAILED if faults else 0
 
 

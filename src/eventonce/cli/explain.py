@@ -60,9 +60,7 @@ class ArrivedEvent(NamedTuple):
 )
 @with_settings("presets", "rules", "name", "config")
 @json_option
-def explain(
-    settings: Settings, file: Place, other: Place | None, lines: tuple[int, ...], *, as_json: bool
-) -> int:
+def explain(settings: Settings, file: Place, other: Place | None, lines: tuple[int, ...]) -> int:
     """Explain the event in FILE (- is stdin): its rule, each part of its key with path and value,
     the key, its strength, how long it is remembered, and for a state the order and the state.
     A missing part is named, and the exit code is 1; so it is for an event that has no key at all.
@@ -78,7 +76,7 @@ def explain(
     rules = settings.file.ruleset()
     first = rules.explain(found[0].event)
     if len(found) < COMPARED_EVENTS:
-        emit(_document(first), _page(first), as_json=as_json)
+        emit(_document(first), _page(first))
         return _exit_code(first)
     second = rules.explain(found[1].event)
     same = first.key is not None and first.key == second.key
@@ -103,7 +101,7 @@ def explain(
         text += f"\n\n{_both_values('outside the key', outside)}"
     if cause:
         text += "\n\n" + wrapped(f"cause  {cause}: {REMEDIES[cause]}")
-    emit(document, text, as_json=as_json)
+    emit(document, text)
     return max(_exit_code(first), _exit_code(second))
 
 

@@ -16,13 +16,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.event_filter import EventFilter
-from eventonce.cli.options import (
-    CapturePath,
-    PrivateFile,
-    Settings,
-    json_option,
-    with_settings,
-)
+from eventonce.cli.options import CapturePath, PrivateFile, Settings, json_option, with_settings
 from eventonce.cli.output import (
     CLEAR_LINE,
     check_files,
@@ -33,6 +27,7 @@ from eventonce.cli.output import (
     printable,
     progress,
     standard_output,
+    wants_json,
     with_table,
 )
 from eventonce.cli.signals import Interrupt
@@ -104,8 +99,6 @@ def filter_events(
     rejects: BinaryIO | None,
     copies: Path | None,
     max_bytes: int,
-    *,
-    as_json: bool,
 ) -> int:
     """Read events from CAPTURES (files, folders, s3://bucket/prefix), or from stdin, and write the
     new ones to stdout, one a line.
@@ -127,7 +120,7 @@ def filter_events(
         check_files([place], copies, kept_in)
     chosen = settings.file.ruleset()
     opened = open_store(store or "memory:")
-    if not as_json:
+    if not wants_json():
         notice(_memory(store, chosen, settings))
         if not captures and sys.stdin is not None and sys.stdin.isatty():
             notice("reading from the terminal; Ctrl-D ends the input")
@@ -150,18 +143,14 @@ def filter_events(
         some, passed_over = inputs([place])
         found += some
         if passed_over:
-            notice(passed_over, as_json=as_json)
+            notice(passed_over)
     shown = bool(captures) and on_terminal()
-    kept = Rejects(rejects, as_json=as_json, clear=shown)
+    kept = Rejects(rejects, clear=shown)
     whole = sum(one.size for one in found)
     before = 0
     interrupted = False
     try:
-        with (
-            interrupt.handled(),
-            ExitStack() as stack,
-            progress("filter", shown=shown) as told,
-        ):
+        with interrupt.handled(), ExitStack() as stack, progress("filter", shown=shown) as told:
             traced = None if copies is None else _copies_file(stack, copies)
             for one in found:
                 try:
@@ -175,9 +164,9 @@ def filter_events(
         interrupted = True
     opened.close()
     kept.close()
-    emit(_document(event_filter, store), _summary(event_filter), as_json=as_json, err=True)
+    emit(_document(event_filter, store), _summary(event_filter), err=True)
     if interrupted:
-        notice(NOT_REMEMBERED if store is None else HOW_TO_CONTINUE, as_json=as_json)
+        notice(NOT_REMEMBERED if store is None else HOW_TO_CONTINUE)
         raise click.Abort
     if unread:
         raise ConfigError("; ".join(unread))
@@ -270,10 +259,9 @@ def _summary(event_filter: EventFilter) -> str:
 class Rejects:
     """The writer of invalid input: all of it, complete, to a file; or the first of it to stderr."""
 
-    def __init__(self, file: BinaryIO | None, *, as_json: bool, clear: bool) -> None:
+    def __init__(self, file: BinaryIO | None, *, clear: bool) -> None:
         """`clear`: whether a progress bar must be cleared before each line."""
         self._file = file
-        self._as_json = as_json
         self._before = CLEAR_LINE if clear else ""
         self._shown = 0
 
@@ -310,18 +298,18 @@ class Rejects:
             return
         hint = "--rejects FILE keeps all of them, complete"
         document = {"not_shown": left, "hint": hint}
-        emit(document, f"and {left} more; {hint}", as_json=self._as_json, err=True)
+        emit(document, f"and {left} more; {hint}", err=True)
 
     def _show(self, place: str, status: str, reason: str, begin: bytes, size: int) -> None:
         self._shown += 1
         if self._shown > REJECTS_SHOWN:
             return
         text = begin.decode(errors="backslashreplace")
-        if not self._as_json:
+        if not wants_json():
             text = _escaped(begin, whole=size == len(begin))
         if size > len(begin) or len(text) > LONGEST_REJECT:
             text = f"{text[:LONGEST_REJECT]}… ({size} bytes)"
-        if self._as_json:
+        if wants_json():
             entry = {"place": place, "status": status, "reason": reason, "event": text}
             said = msgspec.json.encode(entry).decode()
         else:

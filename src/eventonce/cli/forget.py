@@ -46,13 +46,7 @@ from eventonce.runtime.brief_results import result_key
 @yes_option
 @json_option
 def forget(
-    settings: Settings,
-    what: tuple[str, ...],
-    conversation: str | None,
-    *,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    settings: Settings, what: tuple[str, ...], conversation: str | None, *, dry_run: bool, yes: bool
 ) -> int:
     """Delete the records of these KEYs, or of the events in these FILEs: a copy that arrives
     afterwards is new, and runs.
@@ -68,13 +62,13 @@ def forget(
             raise click.BadParameter("it is empty", param_hint="--conversation")
         if conversation.encode("utf-8", "replace").decode() != conversation:
             raise click.BadParameter("the id is not valid UTF-8", param_hint="--conversation")
-        return _erase(settings, conversation, dry_run=dry_run, yes=yes, as_json=as_json)
+        return _erase(settings, conversation, dry_run=dry_run, yes=yes)
     if dry_run:
         raise click.UsageError("--dry-run goes with --conversation")
-    return _forget(settings, what, yes=yes, as_json=as_json)
+    return _forget(settings, what, yes=yes)
 
 
-def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bool) -> int:
+def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool) -> int:
     events = [(one, event_in(one)) for one in what]
     found = [key_in(one) if event is None else keyed(event, settings) for one, event in events]
     keys = list(dict.fromkeys(found))
@@ -85,7 +79,7 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bo
         # Otherwise the copies of the next run would get the old result, which has its own record.
         opened.forget([result_key(key) for key in keys])
         forgotten = opened.forget(keys)
-    emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}", as_json=as_json)
+    emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}")
     if forgotten < len(keys):
         click.echo(
             "the store has no record of the others; eventonce show FILE tries more names", err=True
@@ -93,7 +87,7 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool, as_json: bo
     return 0 if forgotten == len(keys) else FAILED
 
 
-def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool) -> int:
     file = settings.file
     check_values(file, "history", "privacy")
     audit = Audit(file.audit)
@@ -124,7 +118,7 @@ def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool, as_json: bo
                     progress.unfinished = "something is left, or may be"
     others = not_reached(file.store, history_of(file), file.letters)
     document = {"conversation": id, "dry_run": dry_run, **msgspec.to_builtins(found)}
-    emit({**document, "not_reached": others}, _text(found, others), as_json=as_json)
+    emit({**document, "not_reached": others}, _text(found, others))
     return 0 if found.proved else FAILED
 
 

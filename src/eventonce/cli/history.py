@@ -11,7 +11,7 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.history_options import history_option, history_to_read
 from eventonce.cli.options import Settings, filled, instant, json_option, with_settings
-from eventonce.cli.output import counted, emit, notice, one_line, table
+from eventonce.cli.output import counted, emit, notice, one_line, table, wants_json
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
 from eventonce.history import Decision, History, Search
@@ -98,7 +98,6 @@ def history(
     uri: str | None,
     *,
     totals: bool,
-    as_json: bool,
 ) -> int:
     """Tell what was decided about a conversation, an event, a subject or a key; or the latest
     decisions.
@@ -122,24 +121,24 @@ def history(
     )
     with history_to_read(settings.file, uri) as opened:
         if totals:
-            return _counted(opened, search, as_json=as_json)
+            return _counted(opened, search)
         found, cut = opened.story(search, limit)
         hidden = opened.hidden_from(search) if found else 0
     chapters = told(found, whole=search.whole, cut=cut)
-    emit([_document(chapter) for chapter in chapters], _text(chapters), as_json=as_json)
-    if cut and not as_json:
+    emit([_document(chapter) for chapter in chapters], _text(chapters))
+    if cut and not wants_json():
         earlier = len(found) - limit
         runs = f", and {counted(earlier, 'run')} before them" if earlier else ""
         notice(f"these are the latest {limit}{runs}; a larger --limit shows more")
     if hidden:
-        notice(f"the history may have more decisions: {hidden_text(hidden)}", as_json=as_json)
+        notice(f"the history may have more decisions: {hidden_text(hidden)}")
     if not found:
-        notice(NOTHING_FOUND, as_json=as_json)
+        notice(NOTHING_FOUND)
         return FAILED
     return 0
 
 
-def _counted(opened: History, search: Search, *, as_json: bool) -> int:
+def _counted(opened: History, search: Search) -> int:
     """Print the counts by outcome, cause, type, rule and worker."""
     if search.conversation or search.id or search.subject or search.key or search.reason:
         raise click.UsageError("--totals takes only --status, --copies, --type, --rule and --name")
@@ -162,7 +161,7 @@ def _counted(opened: History, search: Search, *, as_json: bool) -> int:
         "workers": found.workers,
         "since": begin,
     }
-    emit(document, "\n\n".join([_table(found), *_meant(begin)]), as_json=as_json)
+    emit(document, "\n\n".join([_table(found), *_meant(begin)]))
     return 0 if found.events else FAILED
 
 
@@ -232,11 +231,7 @@ def _text(chapters: Sequence[Chapter]) -> str:
         name = one_line(first.type) or "not an event"
         lines.append(f"{moment(first.at)}  {name}{whose}")
         # The fields for a next search.
-        ids = {
-            "conversation": first.conversation,
-            "subject": first.subject,
-            "key": first.key.hex(),
-        }
+        ids = {"conversation": first.conversation, "subject": first.subject, "key": first.key.hex()}
         said = [f"{what} {one_line(value)}" for what, value in ids.items() if value]
         lines += [
             f"  {line}" for line in (", ".join(said), *map(one_line, chapter.sentences)) if line

@@ -77,10 +77,7 @@ def looking_back(file: Config, given: str | None = None) -> Iterator[History | N
 
 @contextmanager
 def keeping_history(
-    file: Config,
-    consumer: Consumer,
-    channel: str,
-    in_flight: Callable[[], int] | None = None,
+    file: Config, consumer: Consumer, channel: str, in_flight: Callable[[], int] | None = None
 ) -> Iterator[History | None]:
     """Write the decisions and the leases of the consumer to the history, if the file names one."""
     if not file.history.store:

@@ -22,7 +22,7 @@ from eventonce.cli.options import (
     region_option,
     store_option,
 )
-from eventonce.cli.output import echo_json, notice, table
+from eventonce.cli.output import echo_json, remark, table, wants_json
 from eventonce.config import Config, load
 from eventonce.errors import ConfigError, install_hint
 from eventonce.infra import iam, template
@@ -59,9 +59,7 @@ _options = options(
     click.option("--fifo", is_flag=True, default=None, help="A queue that keeps an order."),
     click.option("--timeout", type=int, help="Seconds a function may run.  [default: 60]"),
     click.option(
-        "--receives",
-        type=int,
-        help="Receives after which SQS gives a message up.  [default: 100]",
+        "--receives", type=int, help="Receives after which SQS gives a message up.  [default: 100]"
     ),
     region_option,
     click.option("--account", help="The account's number in ARNs.  [default: any; apply asks AWS]"),
@@ -94,7 +92,7 @@ _parameter_option = click.option(
 )
 @_parameter_option
 @_options
-def apply_stack(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> None:
+def apply_stack(*, role: str, dry_run: bool, **options: Any) -> None:
     """Deploy the template through a CloudFormation change set.
 
     A second run changes nothing. A deployment that fails is rolled back.
@@ -109,16 +107,16 @@ def apply_stack(*, role: str, dry_run: bool, as_json: bool, **options: Any) -> N
         store=said.store if infra.code else "",
         capture=capture,
         dry_run=dry_run,
-        say=(lambda _: None) if as_json else click.echo,
+        say=(lambda _: None) if wants_json() else click.echo,
     )
-    if as_json:
+    if wants_json():
         echo_json({"dry_run": dry_run, **msgspec.structs.asdict(deployed)})
         return
     if not deployed.steps:
         stack = topology.capture if capture else topology.name
         click.echo(f"nothing to do: the stack {stack} is up to date")
     for warning in deployed.warnings:
-        notice(warning)
+        remark(warning)
     if deployed.resources:
         click.echo(f"\n{table(list(deployed.resources.items()))}")
     source = deployed.resources.get("CaptureFrom", "")
@@ -150,26 +148,26 @@ _printed = options(
 
 @command.command("sam")
 @_printed
-def sam(*, role: Role, as_json: bool, **options: Any) -> None:
+def sam(*, role: Role, **options: Any) -> None:
     """Print the SAM template, with its defaults set.
 
     With --json only the parameters, as `aws cloudformation` takes them.
     """
     found = _values("sam", role, options)
     plain = template.cloudformation(found, template.template_of(role))
-    click.echo(_indented(template.parameters(found)) if as_json else plain, nl=as_json)
+    click.echo(_indented(template.parameters(found)) if wants_json() else plain, nl=wants_json())
 
 
 @command.command("terraform")
 @_printed
-def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
+def terraform(*, role: Role, **options: Any) -> None:
     """Print the Terraform module, with its defaults set.
 
     With --json only the variables, a terraform.tfvars.json.
     """
     found = _values("terraform", role, options)
     plain = template.terraform(found, template.template_of(role))
-    click.echo(_indented(template.variables(found)) if as_json else plain, nl=as_json)
+    click.echo(_indented(template.variables(found)) if wants_json() else plain, nl=wants_json())
 
 
 @command.command("iam")
@@ -180,7 +178,7 @@ def terraform(*, role: Role, as_json: bool, **options: Any) -> None:
     help="Whose policy.",
 )
 @_options
-def print_policy(*, role: iam.Role, as_json: bool, **options: Any) -> None:  # noqa: ARG001  it always is
+def print_policy(*, role: iam.Role, **options: Any) -> None:
     """Print the IAM policy of a role, with the least rights."""
     _, infra, topology = _topology(**options, matching=False)
     _warn(topology)
@@ -204,7 +202,7 @@ def _values(command: str, role: Role, options: dict[str, Any]) -> template.Value
 def _place(infra: Infra) -> Place:
     for what, said in (("account", infra.account), ("region", infra.region)):
         if not said:
-            notice(f"the ARNs are for any {what}; --{what} names one")
+            remark(f"the ARNs are for any {what}; --{what} names one")
     return Place(infra.region or ANY, infra.account or ANY)
 
 
@@ -220,7 +218,7 @@ def _refuse_embedded(topology: Topology, command: str) -> None:
 
 def _warn(topology: Topology) -> None:
     for warning in topology.warnings:
-        notice(warning)
+        remark(warning)
 
 
 def _topology(
@@ -252,11 +250,7 @@ def _topology(
 
 
 def placed_topology(
-    said: Config,
-    asked: Infra,
-    *,
-    matching: bool,
-    of: template.Template = template.CONSUMER,
+    said: Config, asked: Infra, *, matching: bool, of: template.Template = template.CONSUMER
 ) -> tuple[Infra, Topology]:
     """Return the table `[infra]` with account and region of its queue, and its topology."""
     infra = placed(asked, said.worker.queue)

@@ -93,23 +93,23 @@ class Chosen(msgspec.Struct):
             if visible and progress.done:
                 click.echo(err=True)
 
-    def end(self, place: LetterSource | None, progress: Progress, *, as_json: bool) -> int:
+    def end(self, place: LetterSource | None, progress: Progress) -> int:
         """Report dead letters that were not found, not opened or not reached; return the exit
         code."""
         for begin in progress.missed:
-            notice(f"no dead letter has an id that begins with {begin!r}", as_json=as_json)
+            notice(f"no dead letter has an id that begins with {begin!r}")
         closed = {", and not compared": progress.closed, "": progress.counts[bulk.SEALED]}
         for more, many in closed.items():
             if many:
                 said = f"{counted(many, 'dead letter')} not opened{more}"
-                notice(f"{said}: `letters list` names the keys", as_json=as_json)
+                notice(f"{said}: `letters list` names the keys")
         if not progress.stopped:
             return FAILED if progress.missed or any(closed.values()) else 0
         left = "the others are in the queue still"
         if isinstance(place, StoreLetterSource):
             rest = sum(map(len, bulk.selected(place, self.selection, Progress())))
             left = f"{counted(rest, 'dead letter')} of this selection left"
-        notice(f"stopped after {progress.done:,}; {left}", as_json=as_json)
+        notice(f"stopped after {progress.done:,}; {left}")
         return INTERRUPTED
 
 
@@ -154,9 +154,7 @@ def selects(function: Any) -> Any:
         click.option("--rule", callback=filled, help="Only dead letters of this rule."),
         click.option("--type", callback=filled, metavar="TYPE", help="Only events of this type."),
         click.option(
-            "--reason",
-            callback=filled,
-            help="Only dead letters whose reason contains this text.",
+            "--reason", callback=filled, help="Only dead letters whose reason contains this text."
         ),
         click.option(
             "--group",
@@ -177,10 +175,7 @@ def selects(function: Any) -> Any:
             help="Only dead letters since TIME (UTC), such as 2026-11-16T08:00Z or 7d.",
         ),
         click.option(
-            "--until",
-            callback=instant,
-            metavar="TIME",
-            help="Only dead letters before TIME (UTC).",
+            "--until", callback=instant, metavar="TIME", help="Only dead letters before TIME (UTC)."
         ),
         click.option(
             ALL_CONSUMERS,

@@ -28,6 +28,7 @@ from eventonce.cli.output import (
     printable,
     standard_output,
     table,
+    wants_json,
     write_whole,
 )
 from eventonce.core.sealed import key_of_letter
@@ -72,27 +73,27 @@ def letters() -> None:
 @letters.command("list")
 @selects
 @json_option
-def list_letters(chosen: Chosen, *, as_json: bool) -> int:
+def list_letters(chosen: Chosen) -> int:
     """List dead letters, oldest first."""
     found: list[Letter] = []
     progress = Progress()
     with chosen.open() as place:
         for one in chosen.each(place, progress, ordered=True):
-            if as_json:
+            if wants_json():
                 echo_json(_document(one.letter))
             else:
                 found.append(_without_event(one).letter)
     if found:
         click.echo(table(_rows(found), head=LETTERS_HEAD))
-    elif not (progress.missed or progress.closed or as_json):
+    elif not (progress.missed or progress.closed or wants_json()):
         click.echo(NO_GROUP if chosen.selection.group else "no dead letters")
-    return chosen.end(None, progress, as_json=as_json)
+    return chosen.end(None, progress)
 
 
 @letters.command("groups")
 @selects
 @json_option
-def group_letters(chosen: Chosen, *, as_json: bool) -> int:
+def group_letters(chosen: Chosen) -> int:
     """Count dead letters by their reasons, the most frequent first.
 
     Reasons that differ in numbers, ids and quoted values alone are one group: --group takes its
@@ -102,32 +103,32 @@ def group_letters(chosen: Chosen, *, as_json: bool) -> int:
     with chosen.open() as place:
         letters = (one.letter for one in chosen.each(place, progress))
         groups = grouped(letters, chosen.selection.group_of)
-    if as_json:
+    if wants_json():
         for group in groups:
             echo_json(_group_document(group))
     elif groups:
         click.echo(table(list(map(_group_row, groups)), head=GROUPS_HEAD))
     elif not (progress.missed or progress.closed):
         click.echo("no dead letters")
-    return chosen.end(None, progress, as_json=as_json)
+    return chosen.end(None, progress)
 
 
 @letters.command("show")
 @selects
 @json_option
-def show_letters(chosen: Chosen, *, as_json: bool) -> int:
+def show_letters(chosen: Chosen) -> int:
     """Show dead letters completely, with their events."""
     progress, found = Progress(), False
     with chosen.open() as place:
         for one in chosen.each(place, progress, ordered=True):
             found = True
-            if as_json:
+            if wants_json():
                 echo_json(_document(one.letter) | {"event": _event(one.letter)})
             else:
                 click.echo(f"{_page(one.letter)}\n")
-    if not (found or progress.missed or progress.closed or as_json):
+    if not (found or progress.missed or progress.closed or wants_json()):
         click.echo("no dead letters", err=True)
-    return chosen.end(None, progress, as_json=as_json) or (0 if found else FAILED)
+    return chosen.end(None, progress) or (0 if found else FAILED)
 
 
 @letters.command("export")
@@ -142,7 +143,7 @@ def show_letters(chosen: Chosen, *, as_json: bool) -> int:
 )
 @click.option("--dry-run", is_flag=True, help="Only count whose events would be written.")
 @json_option
-def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: bool) -> int:
+def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool) -> int:
     """Write the events of dead letters as JSON Lines. The dead letters stay."""
     with chosen.open() as place:
         if dry_run:
@@ -151,19 +152,19 @@ def export_letters(chosen: Chosen, output: BinaryIO, *, dry_run: bool, as_json: 
                 pass
             many, sealed = looking.counts["exported"], looking.counts[bulk.SEALED]
             text = f"{counted(many, 'dead letter')} would be exported"
-            emit({"would_export": many, bulk.SEALED: sealed}, text, as_json=as_json)
-            return chosen.end(place, looking, as_json=as_json)
+            emit({"would_export": many, bulk.SEALED: sealed}, text)
+            return chosen.end(place, looking)
         # Output on a terminal is already visible, so no progress is shown there.
         with chosen.acting("export", shown=not output.isatty()) as progress:
             output.writelines(bulk.export(chosen.batches(place, progress), progress))
-        _tell("exported", progress.counts["exported"], as_json=as_json, err=True)
-        return chosen.end(place, progress, as_json=as_json)
+        _tell("exported", progress.counts["exported"], err=True)
+        return chosen.end(place, progress)
 
 
 @letters.command("reseal")
 @selects
 @json_option
-def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
+def reseal_letters(chosen: Chosen) -> int:
     """Encrypt dead letters of the store with the first of the sealing_keys.
 
     After a change of keys, and for dead letters from before the first key. A queue keeps its dead
@@ -177,8 +178,8 @@ def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
         chosen.acting("reseal") as progress,
     ):
         bulk.reseal(store, chosen.batches(place, progress), progress)
-        _tell("resealed", progress.counts["resealed"], as_json=as_json)
-        return chosen.end(place, progress, as_json=as_json)
+        _tell("resealed", progress.counts["resealed"])
+        return chosen.end(place, progress)
 
 
 @letters.command("drop")
@@ -186,22 +187,22 @@ def reseal_letters(chosen: Chosen, *, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only list which dead letters would be dropped.")
 @yes_option
 @json_option
-def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+def drop_letters(chosen: Chosen, *, dry_run: bool, yes: bool) -> int:
     """Delete dead letters for good."""
     looking = Progress()
     with chosen.open(to_change=not dry_run) as place:
         found = [_without_event(one) for one in chosen.each(place, looking)]
         if dry_run:
-            _list_dropped(found, as_json=as_json)
-            return chosen.end(place, looking, as_json=as_json)
+            _list_dropped(found)
+            return chosen.end(place, looking)
         question = f"Drop {counted(len(found), 'dead letter')} for good?"
         if found and not confirmed(question, yes=yes):
             return FAILED
         with chosen.acting("drop") as progress:
             bulk.drop(place, bulk.batched(found, progress), progress)
-        _tell("dropped", progress.done, as_json=as_json)
+        _tell("dropped", progress.done)
         progress.missed, progress.closed = looking.missed, looking.closed
-        code = chosen.end(place, progress, as_json=as_json)
+        code = chosen.end(place, progress)
     return code or (FAILED if progress.done < len(found) else 0)
 
 
@@ -223,7 +224,6 @@ def redrive_letters(
     handler: str | None,
     *,
     dry_run: bool,
-    as_json: bool,
 ) -> int:
     """Run dead letters again, and drop those that are settled.
 
@@ -241,13 +241,13 @@ def redrive_letters(
     ):
         if dry_run:
             looking = Progress()
-            _foretell(runners, chosen.batches(place, looking, ordered=True), as_json=as_json)
-            return chosen.end(place, looking, as_json=as_json)
+            _foretell(runners, chosen.batches(place, looking, ordered=True))
+            return chosen.end(place, looking)
         with chosen.acting("redrive", shown=not to_stdout) as progress:
             bulk.redrive(place, runners, chosen.batches(place, progress), progress)
         text = table(progress.counts.most_common()) or "no dead letters"
-        emit(progress.counts, text, as_json=as_json, err=True)
-        code = chosen.end(place, progress, as_json=as_json)
+        emit(progress.counts, text, err=True)
+        code = chosen.end(place, progress)
     return code or (FAILED if progress.counts.keys() - EFFECTIVE else 0)
 
 
@@ -263,13 +263,13 @@ def _to_stdout(job: Job) -> None:
     write_whole(standard_output(), line_of(job.event.raw))
 
 
-def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None:
+def _foretell(runners: Runners, batches: bulk.Batches) -> None:
     foretold = [
         (_without_event(one.found).letter, one.would, one.why)
         for one in bulk.foretell(runners, batches)
     ]
     would_run = sum(would == "run" for _, would, _ in foretold)
-    if as_json:
+    if wants_json():
         documents = [
             _document(letter) | {"would": would, "why": why} for letter, would, why in foretold
         ]
@@ -286,8 +286,8 @@ def _foretell(runners: Runners, batches: bulk.Batches, *, as_json: bool) -> None
         click.echo(table(rows, head=(*LETTERS_HEAD[:-1], "would", LETTERS_HEAD[-1])))
 
 
-def _list_dropped(found: list[FoundLetter], *, as_json: bool) -> None:
-    if as_json:
+def _list_dropped(found: list[FoundLetter]) -> None:
+    if wants_json():
         documents = [_document(one.letter) for one in found]
         echo_json({"would_drop": len(found), "letters": documents})
         return
@@ -301,8 +301,8 @@ def _without_event(found: FoundLetter) -> FoundLetter:
     return found._replace(letter=msgspec.structs.replace(found.letter, event=b""))
 
 
-def _tell(verb: str, count: int, *, as_json: bool, err: bool = False) -> None:
-    emit({verb: count}, f"{verb} {counted(count, 'dead letter')}", as_json=as_json, err=err)
+def _tell(verb: str, count: int, *, err: bool = False) -> None:
+    emit({verb: count}, f"{verb} {counted(count, 'dead letter')}", err=err)
 
 
 # Dead letters as text and as JSON

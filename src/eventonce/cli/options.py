@@ -14,6 +14,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import s3
+from eventonce.cli.output import JSON_WANTED
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_STORE, Config, load
 from eventonce.consumer import Consumer
@@ -161,7 +162,14 @@ handler_option = click.option(
     metavar="MODULE:NAME",
     help="A handler or a Consumer of yours, instead of the file's sinks.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _param, asked: ctx.meta.update({JSON_WANTED: asked}),
+    help="Print JSON.",
+)
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Log the outcome of every event, not only failures."
 )

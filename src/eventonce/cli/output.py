@@ -19,6 +19,9 @@ from eventonce.core.ports import Finding
 from eventonce.errors import ConfigError
 from eventonce.log import on_one_line
 
+JSON_WANTED: Final = "eventonce.json"
+"""The name under which the context of a command keeps whether it was given `--json`."""
+
 CLEAR_LINE: Final = "\r\x1b[K"
 """The characters that clear the line of a progress bar."""
 
@@ -106,17 +109,28 @@ def echo_json(document: Any, *, err: bool = False) -> None:
     click.echo(msgspec.json.encode(document).decode(), err=err)
 
 
-def emit(document: Any, text: str, *, as_json: bool, err: bool = False) -> None:
+def wants_json() -> bool:
+    """Whether the command was given `--json`, whose option keeps it in the context."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(JSON_WANTED, False)
+
+
+def emit(document: Any, text: str, *, err: bool = False) -> None:
     """Print a result: the document with `--json`, otherwise the text."""
-    if as_json:
+    if wants_json():
         echo_json(document, err=err)
     else:
         click.echo(text, err=err)
 
 
-def notice(text: str, *, as_json: bool = False) -> None:
+def notice(text: str) -> None:
     """Print a message to stderr; with `--json`, an object with the field `error`."""
-    emit({"error": text}, f"eventonce: {text}", as_json=as_json, err=True)
+    emit({"error": text}, f"eventonce: {text}", err=True)
+
+
+def remark(text: str) -> None:
+    """Print a message to stderr, for people alone: the output with `--json` does not need it."""
+    click.echo(f"eventonce: {text}", err=True)
 
 
 def check_files(captures: Sequence[Path | str], *written: Path | None) -> None:

@@ -52,8 +52,6 @@ def command(
     paths: tuple[str, ...],
     missing_file: Path | None,
     page_file: Path | None,
-    *,
-    as_json: bool,
 ) -> int:
     """Say which events of EXPECTED (an export, an archive, a second capture) are not in SEEN, by
     their keys; copies count once.
@@ -63,7 +61,7 @@ def command(
     """
     check_files([expected], missing_file, page_file)
     check_files([seen], missing_file, page_file)
-    say_passed_over([expected, seen], as_json=as_json)
+    say_passed_over([expected, seen])
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     if missing_file:
         make_private(missing_file)
@@ -76,7 +74,7 @@ def command(
         reconciled_page(found, made=made_by([expected, seen])).write(page_file)
     document: dict[str, Any] = msgspec.to_builtins(found)
     told = {**document, "missing": found.missing, "neither": found.neither}
-    emit(told, _report(found), as_json=as_json)
+    emit(told, _report(found))
     if unread:
         raise ConfigError("; ".join(unread))
     return FAILED if found.missing else 0

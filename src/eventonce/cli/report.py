@@ -25,11 +25,11 @@ def typed(text: str) -> str:
     return spaced.replace(HYPHEN, "-")
 
 
-def say_passed_over(captures: Sequence[Place], *, as_json: bool) -> None:
+def say_passed_over(captures: Sequence[Place]) -> None:
     """Print which files of folders, and objects of prefixes, are not read."""
     passed_over = inputs(captures)[1]
     if passed_over:
-        notice(passed_over, as_json=as_json)
+        notice(passed_over)
 
 
 def made_by(captures: Sequence[Path | str]) -> str:

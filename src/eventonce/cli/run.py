@@ -32,7 +32,7 @@ from eventonce.cli.options import (
     verbose_option,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, notice, progress, with_table
+from eventonce.cli.output import counted, emit, progress, remark, wants_json, with_table
 from eventonce.cli.reload import rules_reloaded
 from eventonce.cli.signals import ended_by_signals
 from eventonce.config import WorkerTable
@@ -99,7 +99,6 @@ def run(
     *,
     verbose: bool,
     log_format: str,
-    as_json: bool,
     **worker_options: str | int | None,
 ) -> int:
     """Receive events from an SQS queue, or read them from a capture, and give them to the sinks.
@@ -122,7 +121,7 @@ def run(
         consumer.observers += [tally, to_log(every=verbose, copies=not captured)]
         if isinstance(source, FileSource):
             if source.capture.passed_over:
-                notice(source.capture.passed_over)
+                remark(source.capture.passed_over)
             # A person waits for this run, and must see at once that the store cannot be written.
             write_trial(consumer.store, new_trial_key())
         with ExitStack() as stack:
@@ -149,9 +148,9 @@ def run(
             report = worker.run()
             if report.unfinished:
                 _end_before_handover()
-        _say(tally.counts, report, as_json=as_json)
+        _say(tally.counts, report)
         if tally.counts.keys() == {"ignored"}:
-            notice(ALL_IGNORED)
+            remark(ALL_IGNORED)
         failed = isinstance(source, FileSource) and _is_wanting(
             source, captured, tally.counts, report
         )
@@ -176,13 +175,13 @@ def _is_wanting(
     """Whether an event was given up, was not read, or failed because no handler takes its type."""
     if report.unhandled:
         events = counted(report.unhandled, "event")
-        notice(f"{events} failed, because no handler or sink takes the type")
+        remark(f"{events} failed, because no handler or sink takes the type")
     if source.ended and not source.unread and not counts:
-        notice(f"no events in {', '.join(map(str, captured))}")
+        remark(f"no events in {', '.join(map(str, captured))}")
     if not source.ended:
-        notice("not all events were read; the same command continues where this one ended")
+        remark("not all events were read; the same command continues where this one ended")
     if source.unread:
-        notice(source.unread)
+        remark(source.unread)
     kept = bool(counts.keys() & DEAD_LETTERS)
     return not source.ended or bool(source.unread) or kept or bool(report.unhandled)
 
@@ -225,13 +224,13 @@ def _progress(source: FileSource) -> Iterator[None]:
             told(capture.position, capture.size)
 
 
-def _say(counts: Counter[str], report: ExitReport, *, as_json: bool) -> None:
+def _say(counts: Counter[str], report: ExitReport) -> None:
     rows = counts.most_common()
     if report.unfinished:
         rows.append(("unfinished", report.unfinished))
     text = f"{counted(counts.total(), 'delivery', 'deliveries')}, {counts['done']} done"
     document = {**counts, "unfinished": report.unfinished}
-    emit(document, with_table(text, rows), as_json=as_json, err=not as_json)
+    emit(document, with_table(text, rows), err=not wants_json())
 
 
 def _readable(error: BaseException) -> BaseException:

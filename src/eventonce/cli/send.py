@@ -26,7 +26,7 @@ from eventonce.cli.options import (
     placed_uri,
     region_option,
 )
-from eventonce.cli.output import counted, echo_json, table, with_table
+from eventonce.cli.output import counted, echo_json, table, wants_json, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queue
 
@@ -87,7 +87,7 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
 @region_option
 @endpoint_option
 @json_option
-def send(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **to: Any) -> int:
+def send(file: str, *, copies: int, every: float, fresh: bool, **to: Any) -> int:
     """Send the events of FILE (one event, an array, or JSON Lines; - is stdin).
 
     Entries of PutEvents are sent as the events that EventBridge makes of them.
@@ -102,7 +102,7 @@ def send(file: str, *, copies: int, every: float, fresh: bool, as_json: bool, **
             send_all(target, path, summary, copies=copies, every=every, fresh=fresh)
     finally:
         target.close()
-        _tell(summary, as_json=as_json)
+        _tell(summary)
     if not summary.events:
         raise ConfigError(f"{file}: the file has no events")
     return FAILED if summary.refused else 0
@@ -167,8 +167,8 @@ def _as_file(file: str) -> Iterator[Path]:
         yield Path(kept.name)
 
 
-def _tell(summary: Summary, *, as_json: bool) -> None:
-    if as_json:
+def _tell(summary: Summary) -> None:
+    if wants_json():
         echo_json(summary)
         return
     text = (

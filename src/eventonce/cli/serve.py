@@ -41,11 +41,7 @@ class Port(click.IntRange):
 
 @click.command()
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port",
-    type=Port(0, 65_535),
-    help="The port; 0 takes a free one.  [default: 8080]",
-)
+@click.option("--port", type=Port(0, 65_535), help="The port; 0 takes a free one.  [default: 8080]")
 @handler_option
 @click.option(
     "--anyone-may-send-events",
@@ -69,7 +65,6 @@ def serve(
     anyone_may_send_events: bool,
     verbose: bool,
     log_format: str,
-    as_json: bool,
 ) -> None:
     """Receive events at POST /events, from EventBridge API destinations, webhooks or curl.
 
@@ -110,15 +105,15 @@ def serve(
     ):
         # Without authentication, `listen` has refused every address but loopback.
         open_ = msgspec.structs.replace(asked, anyone_may_send_events=True)
-        _say(listening.getsockname(), ways, as_json=as_json)
+        _say(listening.getsockname(), ways)
         server.serve(receiver(consumer, open_, tap=tapped), listening, bounds)
     text = table(tally.counts.most_common()) or "no events were received"
-    emit({"statuses": tally.counts}, text, as_json=as_json)
+    emit({"statuses": tally.counts}, text)
 
 
-def _say(address: tuple[str, int], ways: list[str], *, as_json: bool) -> None:
+def _say(address: tuple[str, int], ways: list[str]) -> None:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}/events"
     needed = " or ".join(ways) or "no credentials"
     text = f"listening on {url}; senders need {needed}"
-    emit({"url": url, "authentication": ways}, text, as_json=as_json)
+    emit({"url": url, "authentication": ways}, text)

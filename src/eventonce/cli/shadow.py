@@ -31,9 +31,7 @@ def shadow() -> None:
 @html_option
 @with_settings("config")
 @json_option
-def report(
-    settings: Settings, records: tuple[Place, ...], page_file: Path | None, *, as_json: bool
-) -> int:
+def report(settings: Settings, records: tuple[Place, ...], page_file: Path | None) -> int:
     """Say what rules in shadow mode would have dropped, by the RECORDS that `shadow_log` names:
     files, folders or s3://bucket/prefix, those of all workers together; or exports of the log of a
     function. Without RECORDS it is the record that `shadow_log` of the file names.
@@ -42,13 +40,13 @@ def report(
     """
     records = records or (_record_of(settings.file),)
     check_files(records, page_file)
-    say_passed_over(records, as_json=as_json)
+    say_passed_over(records)
     unread: list[str] = []
     found = shadow_report(Capture(records, unread=unread))
     if page_file is not None:
         shadow_page(found).write(page_file)
     document = {**msgspec.to_builtins(found), "safe": found.safe}
-    emit(document, _text(found), as_json=as_json)
+    emit(document, _text(found))
     if unread:
         raise ConfigError("; ".join(unread))
     return 0 if found.safe else FAILED

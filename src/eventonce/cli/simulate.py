@@ -13,7 +13,15 @@ import click
 import msgspec
 
 from eventonce.cli.options import json_option
-from eventonce.cli.output import check_files, counted, echo_json, standard_output, table, whole_file
+from eventonce.cli.output import (
+    check_files,
+    counted,
+    echo_json,
+    standard_output,
+    table,
+    wants_json,
+    whole_file,
+)
 from eventonce.errors import ConfigError
 from eventonce.sources.compression import written
 from eventonce.study.simulate import SOURCES, Scenario, capture
@@ -105,7 +113,6 @@ def simulate(
     truth: Path | None,
     expected: Path | None,
     force: bool,
-    as_json: bool,
 ) -> None:
     """Write a capture of simulated traffic: conversations from the first ring to the last wrap-up,
     with redeliveries, overlapping rules, retries, publishes days later, reorderings and losses.
@@ -139,7 +146,7 @@ def simulate(
         out.flush()
         if expected and facts is not None:
             files.enter_context(_written(expected)).writelines(fact + b"\n" for fact in facts)
-    _summarised(causes, as_json=as_json)
+    _summarised(causes)
 
 
 @contextmanager
@@ -155,8 +162,8 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _summarised(causes: Counter[str], *, as_json: bool) -> None:
-    if as_json:
+def _summarised(causes: Counter[str]) -> None:
+    if wants_json():
         document = {"lines": causes.total(), "first": causes.pop("first", 0), "copies": causes}
         echo_json(document, err=True)
         return

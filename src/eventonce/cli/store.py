@@ -24,7 +24,17 @@ from eventonce.cli.options import (
     options,
     with_settings,
 )
-from eventonce.cli.output import counted, emit, finding_text, notice, progress, table, with_table
+from eventonce.cli.output import (
+    counted,
+    emit,
+    finding_text,
+    notice,
+    progress,
+    remark,
+    table,
+    wants_json,
+    with_table,
+)
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_NAME, DEFAULT_STORE, load
 from eventonce.config.checks import check_values
@@ -73,32 +83,30 @@ def _uri(given: str | None, config: Path | None) -> str:
 @store.command("create")
 @_on_store
 @dry_run_option
-def create(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def create(uri: str | None, config: Path | None, *, dry_run: bool) -> None:
     """Create the store's file, table or schema, if it does not exist."""
-    _keep_up(uri, config, "create", dry_run=dry_run, as_json=as_json)
+    _keep_up(uri, config, "create", dry_run=dry_run)
 
 
 @store.command("migrate")
 @_on_store
 @dry_run_option
-def migrate(uri: str | None, config: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def migrate(uri: str | None, config: Path | None, *, dry_run: bool) -> None:
     """Upgrade an older store to the format of this release."""
-    _keep_up(uri, config, "migrate", dry_run=dry_run, as_json=as_json)
+    _keep_up(uri, config, "migrate", dry_run=dry_run)
 
 
-def _keep_up(
-    uri: str | None, config: Path | None, verb: str, *, dry_run: bool, as_json: bool
-) -> None:
+def _keep_up(uri: str | None, config: Path | None, verb: str, *, dry_run: bool) -> None:
     with closing(open_schema(_uri(uri, config))) as opened:
         needed = offers(opened, StoreSchema)
         steps: list[str] = getattr(opened, verb)(dry_run=dry_run) if needed else []
     text = "\n".join(steps) or f"nothing to do: {STORE_COMPLETE if needed else IN_MEMORY}"
-    emit({"dry_run": dry_run, "steps": steps}, text, as_json=as_json)
+    emit({"dry_run": dry_run, "steps": steps}, text)
 
 
 @store.command("check")
 @_on_store
-def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
+def check(uri: str | None, config: Path | None) -> int:
     """Check the store: existence, format and permissions, and whether a record can be written."""
     named = _uri(uri, config)
     with closing(open_schema(named)) as opened:
@@ -108,7 +116,7 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
     if needed and all(found.fine for found in findings):
         findings.append(write_finding(named))
     document = [{"what": it.what, "fine": it.state == "ok", "fix": it.fix} for it in findings]
-    emit(document, "\n".join(map(finding_text, findings)), as_json=as_json)
+    emit(document, "\n".join(map(finding_text, findings)))
     return 0 if all(found.fine for found in findings) else FAILED
 
 
@@ -118,7 +126,7 @@ def check(uri: str | None, config: Path | None, *, as_json: bool) -> int:
 @click.command()
 @with_settings("store", "config")
 @json_option
-def stats(settings: Settings, *, as_json: bool) -> None:
+def stats(settings: Settings) -> None:
     """Show how many records and dead letters the store holds, the latter by status and rule."""
     check_values(settings.file, "privacy")
     with closing(settings.open_store()) as opened:
@@ -133,7 +141,7 @@ def stats(settings: Settings, *, as_json: bool) -> None:
     text = table(rows)
     if counts:
         text += "\n\n" + table(counts, head=(*head[:-1], "dead letters"))
-    emit({**msgspec.to_builtins(found), "by_reason": by_reason}, text, as_json=as_json)
+    emit({**msgspec.to_builtins(found), "by_reason": by_reason}, text)
 
 
 # eventonce show
@@ -144,7 +152,7 @@ def stats(settings: Settings, *, as_json: bool) -> None:
 @history_option
 @with_settings("store", "presets", "rules", "name", "config")
 @json_option
-def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> int:
+def show(settings: Settings, what: str, uri: str | None) -> int:
     """Show the record of a KEY in hexadecimal, or of the event in FILE (- is stdin).
 
     The consumer's name is part of every key: an event is looked for under --name or the file's
@@ -167,22 +175,22 @@ def show(settings: Settings, what: str, uri: str | None, *, as_json: bool) -> in
             if record is not None or chapters:
                 break
     if record is None and not chapters:
-        return _unknown(key, tried, as_json=as_json)
+        return _unknown(key, tried)
     sentences = [sentence for chapter in chapters for sentence in chapter.sentences]
-    if len(tried) > 1 and not as_json:
+    if len(tried) > 1 and not wants_json():
         notice(f"found {_named(tried[-1:])}, not {_named(tried[:1])}")
     owner = {"name": tried[-1]} if tried else {}
     if record is None:
         # The record has expired, but the history keeps decisions for longer.
         document = {"key": key.hex(), **owner, "history": sentences}
-        emit(document, "\n".join(sentences), as_json=as_json)
+        emit(document, "\n".join(sentences))
         return 0
     said = {"history": sentences} if met is not None else {}
     document = {"key": key.hex(), **owner, "is": _state(record), **_document(record), **said}
     under = f" {_named(tried[-1:])}" if tried else ""
     text = with_table(f"{key.hex()}: {_state(record)}{under}", _rows(record))
     text = "\n".join([text, *sentences])
-    emit(document, text, as_json=as_json)
+    emit(document, text)
     return 0
 
 
@@ -206,7 +214,7 @@ def _names(settings: Settings, opened: StoreAdmin, met: Sequence[str]) -> Iterat
 def _found(history: History, search: Search) -> list[Decision]:
     found, cut = history.story(search, MOST_DECISIONS)
     if cut:
-        notice(f"the history has more decisions; the latest {MOST_DECISIONS:,} are told")
+        remark(f"the history has more decisions; the latest {MOST_DECISIONS:,} are told")
     return found
 
 
@@ -216,18 +224,18 @@ def _answered(ask: Callable[[], list[Line]]) -> list[Line] | None:
     try:
         return ask()
     except (ConfigError, StoreUnavailable) as error:
-        notice(f"the history does not answer: {error}")
+        remark(f"the history does not answer: {error}")
         return None
 
 
-def _unknown(key: bytes, tried: Sequence[str], *, as_json: bool) -> int:
+def _unknown(key: bytes, tried: Sequence[str]) -> int:
     text = f"the store has no record of the key {key.hex()}"
     if tried:
         text = (
             f"the store has no record of this event {_named(tried)}; if its consumer has another "
             "name, give it: --name NAME"
         )
-    emit(None, text, as_json=as_json, err=not as_json)
+    emit(None, text, err=not wants_json())
     return FAILED
 
 
@@ -307,7 +315,7 @@ def _instant(milliseconds: int) -> str:
 @click.command()
 @with_settings("store", "config")
 @json_option
-def sweep(settings: Settings, *, as_json: bool) -> None:
+def sweep(settings: Settings) -> None:
     """Look at every record once and delete those that have expired, and old dead letters and
     decisions.
 
@@ -342,6 +350,6 @@ def sweep(settings: Settings, *, as_json: bool) -> None:
                 text += f"\ndeleted {counted(document['decisions'], 'decision')} of the history"
     except EventonceError as error:
         fault = error
-    emit(document, text, as_json=as_json)
+    emit(document, text)
     if fault is not None:
         raise fault

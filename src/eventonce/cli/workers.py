@@ -24,7 +24,7 @@ NO_WORKER: Final = "decided anything in the last hour, and none reports that it 
 @history_option
 @with_settings("name", "config")
 @json_option
-def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
+def workers(settings: Settings, uri: str | None) -> int:
     """List the workers of the last hour, and the leases that they hold.
 
     The numbers of events and of dead letters count deliveries: an event that is delivered again
@@ -37,10 +37,10 @@ def workers(settings: Settings, uri: str | None, *, as_json: bool) -> int:
     with history_to_read(settings.file, uri) as opened:
         wanted = settings.given_name
         found = [it for it in read_workers(opened, now) if wanted in (None, it.consumer)]
-    emit([_document(one, now) for one in found], _text(found, now), as_json=as_json)
+    emit([_document(one, now) for one in found], _text(found, now))
     if not found:
         whose = "" if wanted is None else f" of the consumer {wanted!r}"
-        notice(f"no worker{whose} has {NO_WORKER}", as_json=as_json)
+        notice(f"no worker{whose} has {NO_WORKER}")
     return 0 if found else FAILED
 
 
