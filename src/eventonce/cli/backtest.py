@@ -13,16 +13,13 @@ from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
 from eventonce.cli.output import (
-    check_files,
     counted,
     echo_json,
-    progress,
     table,
     wants_json,
     wrapped,
 )
-from eventonce.cli.report import first_sentence, made_by, say_passed_over
-from eventonce.cli.signals import ended_after
+from eventonce.cli.report import check_captures, first_sentence, made_by, studying
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -32,7 +29,6 @@ from eventonce.study.cost import ASSUMPTIONS
 from eventonce.study.examples import Example, read
 from eventonce.study.guards import RECIPES, DecidedGuard, Guard, RulesGuard
 from eventonce.study.page.backtested import HARMS_NOTE, backtest_page, sentence
-from eventonce.study.scratch import remove_open
 
 ENVELOPE: Final = ("id", "source", "type", "time", "arrived", "channel", "message")
 """The fields that are shown for two events whose details are the same."""
@@ -137,8 +133,7 @@ def command(
 
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
-    check_files(captures, page_file)
-    say_passed_over(captures)
+    check_captures(captures, page_file)
     if mine is not None and recipes:
         raise click.UsageError("--recipes tries all recipes: leave out --guard.")
     ours = list(_guards(named, rules, config, windows))
@@ -146,7 +141,7 @@ def command(
     if mine is not None:
         guards.append(_mine(mine))
     unread: list[str] = []
-    with ended_after(remove_open), progress("backtest") as told:
+    with studying("backtest") as told:
         results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
     pairs = [
         (one, pair) for one in results for pair in (*one.examples, *one.anew_examples, *one.kept)

@@ -20,18 +20,15 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import (
-    check_files,
     counted,
     echo_json,
     one_line,
     printable,
-    progress,
     table,
     wants_json,
     wrapped,
 )
-from eventonce.cli.report import first_sentence, made_by, say_passed_over, typed
-from eventonce.cli.signals import ended_after
+from eventonce.cli.report import check_captures, first_sentence, made_by, studying, typed
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
@@ -51,7 +48,6 @@ from eventonce.study.page.diagnosis import (
     untold,
 )
 from eventonce.study.proposals import toml
-from eventonce.study.scratch import remove_open
 from eventonce.study.windows import PROPOSED_RULES, Windows
 
 STATES_PRESET: Final = "genesys:latest"
@@ -104,15 +100,10 @@ def command(
 
     Nothing is changed: no store is opened, and the capture is only read.
     """
-    check_files(captures, lines_file, rules_file, page_file)
-    say_passed_over(captures)
+    check_captures(captures, lines_file, rules_file, page_file)
     states = Ruleset(presets.load(STATES_PRESET).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
-    with (
-        ended_after(remove_open),
-        progress("diagnose") as shown,
-        Index(captures, planned, shown) as index,
-    ):
+    with studying("diagnose") as told, Index(captures, planned, told) as index:
         index.build()
         found = diagnose(index)
         examples = of_causes(index) if page_file else []

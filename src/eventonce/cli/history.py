@@ -31,13 +31,20 @@ class Several(click.Choice[str]):
         return ",".join([one(name.strip(), param, ctx) for name in value.split(",")])
 
 
+def _key(ctx: click.Context, param: click.Parameter, text: str | None) -> bytes | None:
+    try:
+        return None if text is None else bytes.fromhex(filled(ctx, param, text))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not hexadecimal", param_hint="--key") from None
+
+
 @click.command()
 @click.option(
     "--conversation", callback=filled, metavar="ID", help="The conversation, contact, call or case."
 )
 @click.option(
     "--event",
-    "event_id",
+    "id",
     callback=filled,
     metavar="ID",
     help="The event of this transport id, with its copies under other ids.",
@@ -48,7 +55,7 @@ class Several(click.Choice[str]):
     metavar="TEXT",
     help="The subject of a state, the whole text as `explain` shows it.",
 )
-@click.option("--key", callback=filled, metavar="KEY", help="The key of an event, in hexadecimal.")
+@click.option("--key", callback=_key, metavar="KEY", help="The key of an event, in hexadecimal.")
 @click.option(
     "--status",
     type=Several(sorted(MEANINGS)),
@@ -60,7 +67,7 @@ class Several(click.Choice[str]):
     help="Only copies, by their transport id: the same as that of the event that took effect, "
     "another, or unknown.",
 )
-@click.option("--type", "event_type", metavar="TYPE", help="Only events of this type.")
+@click.option("--type", metavar="TYPE", help="Only events of this type.")
 @click.option("--rule", help="Only decisions by this rule.")
 @click.option("--reason", help="Only decisions whose reason contains this text.")
 @click.option("--since", callback=instant, metavar="TIME", help="Since TIME (UTC), or so long ago.")
@@ -83,21 +90,11 @@ class Several(click.Choice[str]):
 @json_option
 def history(
     settings: Settings,
-    conversation: str | None,
-    event_id: str | None,
-    subject: str | None,
-    key: str | None,
-    status: str | None,
-    copies: str | None,
-    event_type: str | None,
-    rule: str | None,
-    reason: str | None,
-    since: int | None,
-    until: int | None,
     limit: int,
     uri: str | None,
     *,
     totals: bool,
+    **fields: Any,
 ) -> int:
     """Tell what was decided about a conversation, an event, a subject or a key; or the latest
     decisions.
@@ -105,20 +102,8 @@ def history(
     All options that are given must be true of a decision. The decisions of all consumers that
     share the history are told; --name selects one.
     """
-    search = Search(
-        conversation=conversation or "",
-        id=event_id or "",
-        subject=subject or "",
-        key=_key(key),
-        consumer=settings.given_name or "",
-        status=status or "",
-        copies=copies or "",
-        type=event_type or "",
-        rule=rule or "",
-        reason=reason or "",
-        since=since,
-        until=until,
-    )
+    given = {name: value for name, value in fields.items() if value is not None}
+    search = Search(consumer=settings.given_name or "", **given)
     with history_to_read(settings.file, uri) as opened:
         if totals:
             return _counted(opened, search)
@@ -204,13 +189,6 @@ def _table(found: Summary) -> str:
         if rows:
             parts.append(table(rows, head=(f"busiest {title}", *head)))
     return "\n\n".join(parts)
-
-
-def _key(text: str | None) -> bytes:
-    try:
-        return bytes.fromhex(text or "")
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not hexadecimal", param_hint="--key") from None
 
 
 def _document(chapter: Chapter) -> dict[str, object]:

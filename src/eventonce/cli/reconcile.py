@@ -11,16 +11,14 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
-from eventonce.cli.output import check_files, counted, emit, progress, table, wrapped
-from eventonce.cli.report import first_sentence, made_by, say_passed_over, typed
-from eventonce.cli.signals import ended_after
+from eventonce.cli.output import counted, emit, table, wrapped
+from eventonce.cli.report import check_captures, first_sentence, made_by, studying, typed
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
 from eventonce.stores.sqlite.admin import make_private
 from eventonce.study.page.reconciled import UNTYPED, keyless, neither, reconciled_page, sentence
 from eventonce.study.reconcile import Reconciled, by_fields, by_rules, reconcile
-from eventonce.study.scratch import remove_open
 
 _capture = CapturePath()
 
@@ -59,22 +57,21 @@ def command(
     If both are captures of one bus, the number of events that neither saw is estimated. The exit
     code is 1 if events are missing.
     """
-    check_files([expected], missing_file, page_file)
-    check_files([seen], missing_file, page_file)
-    say_passed_over([expected, seen])
+    for captures in ([expected], [seen]):
+        check_captures(captures, missing_file, page_file)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     if missing_file:
         make_private(missing_file)
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []
-    with ended_after(remove_open), opened as out, progress("reconcile") as shown:
+    with studying("reconcile") as told, opened as out:
         write = None if out is None else lambda raw: out.write(line_of(raw))
-        found = reconcile([expected], [seen], key_of, write, unread, shown)
+        found = reconcile([expected], [seen], key_of, write, unread, told)
     if page_file:
         reconciled_page(found, made=made_by([expected, seen])).write(page_file)
     document: dict[str, Any] = msgspec.to_builtins(found)
-    told = {**document, "missing": found.missing, "neither": found.neither}
-    emit(told, _report(found))
+    document |= {"missing": found.missing, "neither": found.neither}
+    emit(document, _report(found))
     if unread:
         raise ConfigError("; ".join(unread))
     return FAILED if found.missing else 0

@@ -3,14 +3,17 @@ origin of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from eventonce.cli.output import notice, wrapped
+from eventonce.cli.output import check_files, notice, progress, wrapped
+from eventonce.cli.signals import ended_after
 from eventonce.markup import HYPHEN, THIN, Sentence
 from eventonce.sources.inputs import Place, inputs
+from eventonce.study.scratch import remove_open
 
 
 def first_sentence(sentence: Sentence) -> str:
@@ -25,11 +28,20 @@ def typed(text: str) -> str:
     return spaced.replace(HYPHEN, "-")
 
 
-def say_passed_over(captures: Sequence[Place]) -> None:
-    """Print which files of folders, and objects of prefixes, are not read."""
+def check_captures(captures: Sequence[Place], *written: Path | None) -> None:
+    """Refuse files that contradict each other, and print which files of folders, and objects of
+    prefixes, are not read."""
+    check_files(captures, *written)
     passed_over = inputs(captures)[1]
     if passed_over:
         notice(passed_over)
+
+
+@contextmanager
+def studying(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of a study; SIGTERM ends it, without its temporary files."""
+    with ended_after(remove_open), progress(label) as told:
+        yield told
 
 
 def made_by(captures: Sequence[Path | str]) -> str:

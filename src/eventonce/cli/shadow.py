@@ -9,8 +9,8 @@ import msgspec
 
 from eventonce.cli import FAILED, Subcommands
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
-from eventonce.cli.output import check_files, counted, emit, table
-from eventonce.cli.report import say_passed_over, typed
+from eventonce.cli.output import counted, emit, table
+from eventonce.cli.report import check_captures, studying, typed
 from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
@@ -39,10 +39,10 @@ def report(settings: Settings, records: tuple[Place, ...], page_file: Path | Non
     The exit code is 0 if it is safe to switch on, and 1 if there is not enough yet.
     """
     records = records or (_record_of(settings.file),)
-    check_files(records, page_file)
-    say_passed_over(records)
+    check_captures(records, page_file)
     unread: list[str] = []
-    found = shadow_report(Capture(records, unread=unread))
+    with studying("shadow") as told:
+        found = shadow_report(Capture(records, unread=unread, progress=told))
     if page_file is not None:
         shadow_page(found).write(page_file)
     document = {**msgspec.to_builtins(found), "safe": found.safe}

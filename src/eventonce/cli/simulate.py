@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedWriter, RawIOBase
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import click
 import msgspec
@@ -103,16 +103,11 @@ def _rates(
 @json_option
 def simulate(
     *,
-    events: int,
-    seed: int,
-    sources: tuple[str, ...],
-    days: float,
-    rates: Rates,
-    bare: bool,
     output: Path | None,
     truth: Path | None,
     expected: Path | None,
     force: bool,
+    **scenario: Any,
 ) -> None:
     """Write a capture of simulated traffic: conversations from the first ring to the last wrap-up,
     with redeliveries, overlapping rules, retries, publishes days later, reorderings and losses.
@@ -123,7 +118,6 @@ def simulate(
         # It may be a capture of real traffic, which nobody can repeat.
         if file is not None and file.is_file() and not force:
             raise ConfigError(f"{file} exists already; --force overwrites it")
-    scenario = Scenario(events, seed, sources, days, rates, bare)
     facts: list[bytes] | None = [] if expected else None
     causes: Counter[str] = Counter()
     encode = msgspec.json.Encoder().encode
@@ -132,7 +126,7 @@ def simulate(
         told = None
         if truth:
             told = files.enter_context(files.enter_context(whole_file(truth)).open("wb", 1 << 20))
-        for number, line in enumerate(capture(scenario, facts), start=1):
+        for number, line in enumerate(capture(Scenario(**scenario), facts), start=1):
             out.write(line.text)
             causes[line.cause or "first"] += 1
             if told:

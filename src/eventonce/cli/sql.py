@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -60,12 +61,9 @@ def sql(
     rules: tuple[str, ...],
     presets: tuple[str, ...],
     dialect: str,
-    table: str,
-    column: str,
-    arrived: str,
-    keep: tuple[str, ...],
     file: Path | None,
     view: str,
+    **relation: Any,
 ) -> None:
     """Print the RULES, TOML files of [[rule]] tables, as a query over a table of events.
 
@@ -81,5 +79,5 @@ def sql(
             raise click.UsageError("--file is for DuckDB: others read tables")
         source = lines_of(str(file))
     else:
-        source = Relation(table, column, arrived, keep=keep)
+        source = Relation(**relation)
     click.echo(query(chosen, dialect, source, view))
