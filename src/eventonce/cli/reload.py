@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from eventonce.cli.options import Settings
+from eventonce.cli.signals import handled
 from eventonce.config import DEFAULT_FILE, Config, read
 from eventonce.consumer import Consumer
 from eventonce.errors import ConfigError, EventonceError
@@ -124,9 +125,8 @@ def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
             call()
 
     threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
-    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.put(True))
     try:
-        yield
+        with handled(lambda _number, _frame: asked.put(True), signal.SIGHUP):
+            yield
     finally:
-        signal.signal(signal.SIGHUP, before)
         asked.put(False)

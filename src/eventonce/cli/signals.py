@@ -15,6 +15,17 @@ WAKE_INTERVAL: Final = 0.2
 
 
 @contextmanager
+def handled(on: Callable[[int, FrameType | None], object], *numbers: int) -> Iterator[None]:
+    """Handle these signals by this function, and afterwards as before."""
+    before = {number: signal.signal(number, on) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Stop endless work at SIGTERM or SIGINT; the second signal ends the process at once."""
     asked: list[int] = []
@@ -26,12 +37,8 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
             os._exit(128 + number)
         stop(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled(on, signal.SIGTERM, signal.SIGINT):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def wait_for_signal(ended: Event) -> None:
@@ -50,11 +57,8 @@ def ended_after(tidy: Callable[[], None]) -> Iterator[None]:
         tidy()
         os._exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, on)
-    try:
+    with handled(on, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupt:
@@ -71,11 +75,8 @@ class Interrupt:
         if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return
-        signal.signal(signal.SIGINT, self._on)
-        try:
+        with handled(self._on, signal.SIGINT):
             yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @contextmanager
     def after(self) -> Iterator[None]:
