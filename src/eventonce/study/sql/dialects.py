@@ -14,6 +14,11 @@ from eventonce.errors import ConfigError
 Steps = tuple[str, ...]
 
 
+_FOLD: Final = "CASE WHEN y - x >= 0 AND y - x < b THEN x ELSE y END"
+_CLASS: Final = r"\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
+_LITERALS: Final = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
 class Dialect(NamedTuple):
     """The expressions of one dialect; `a` and `b` are their arguments."""
 
@@ -22,8 +27,6 @@ class Dialect(NamedTuple):
     """A text as a JSON value; NULL if it is not JSON."""
     below: str
     """The JSON value at the path `b` of the JSON value `a`; NULL if there is none."""
-    text: str
-    """A JSON value as text, in which equal strings are written alike."""
     items: str
     """A JSON array as a list of JSON values; NULL for anything else."""
     content: str
@@ -32,22 +35,20 @@ class Dialect(NamedTuple):
     """Whether the text `a` of a content has equal numbers that may be written differently."""
     without: str
     """The JSON object `a` without the fields `b`."""
-    sha256: str
-    date: str
-    """A text as a date; NULL if it is none."""
-    decimal: str
-    """A JSON number with nine decimal places; NULL if it is none."""
     suspect: str
     """Whether the JSON text `a` can be read in two ways."""
     anchor: str
     """The last moment in the list `a` that did not come within `b` of an earlier one."""
-    wide_spaces: str
+    text: str = "TO_JSON(a)"
+    """A JSON value as text, in which equal strings are written alike."""
+    sha256: str = "SHA2(a, 256)"
+    date: str = "TRY_CAST(a AS DATE)"
+    """A text as a date; NULL if it is none."""
+    decimal: str = "TRY_CAST(TRY_CAST(a AS DOUBLE) AS DECIMAL(27, 9))"
+    """A JSON number with nine decimal places; NULL if it is none."""
+    wide_spaces: str = _CLASS
     """The white space beyond ASCII in a regular expression."""
 
-
-_FOLD: Final = "CASE WHEN y - x >= 0 AND y - x < b THEN x ELSE y END"
-_CLASS: Final = r"\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
-_LITERALS: Final = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 _STRINGS: Final = r'"([^"\\]|\\.)*"'
 _PAIRS: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -80,20 +81,17 @@ DIALECTS: Final[dict[str, Dialect]] = {
         + ", '', 'g'), '[0-9][eE]|[0-9]{16}[.]')",
         without="CASE WHEN JSON_TYPE(a) = 'OBJECT' THEN JSON_MERGE_PATCH(a, b) ELSE a END",
         sha256="SHA256(a)",
-        date="TRY_CAST(a AS DATE)",
         decimal="TRY_CAST(a AS DECIMAL(27, 9))",
         # DuckDB reads NaN, and of two fields with one name the first; the engine takes the last.
         suspect="REGEXP_MATCHES(REGEXP_REPLACE(a, "
         + literal(_STRINGS)
         + ", '0', 'g'), '(?i)nan|inf|,\\s*[\\]}]')",
         anchor=f"LIST_REDUCE(a, LAMBDA x, y : {_FOLD})",
-        wide_spaces=_CLASS,
     ),
     "spark": Dialect(
         name="spark",
         parsed="TRY_PARSE_JSON(a)",
         below="VARIANT_GET(a, b, 'variant')",
-        text="TO_JSON(a)",
         items="TRY_CAST(a AS ARRAY<VARIANT>)",
         # Parsed twice: a number that is written as 1.0 the first time is then written as 1.
         content="TO_JSON(TRY_PARSE_JSON(TO_JSON(a)))",
@@ -101,12 +99,8 @@ DIALECTS: Final[dict[str, Dialect]] = {
         "'[0-9]E|(?=[0-9.]{17})[0-9]+[.][0-9]'",
         without="TRY_PARSE_JSON(COALESCE(TO_JSON(MAP_FILTER(FROM_JSON(TO_JSON(a), "
         "'map<string,variant>'), (k, v) -> NOT k IN (b))), TO_JSON(a)))",
-        sha256="SHA2(a, 256)",
-        date="TRY_CAST(a AS DATE)",
-        decimal="TRY_CAST(TRY_CAST(a AS DOUBLE) AS DECIMAL(27, 9))",
         suspect=_half("REGEXP_REPLACE({}, {}, '')", "{} RLIKE {}", escaped=True),
         anchor=f"AGGREGATE(a, CAST(NULL AS BIGINT), (x, y) -> {_FOLD})",
-        wide_spaces=_CLASS,
     ),
     "athena": Dialect(
         name="athena",
@@ -119,24 +113,19 @@ DIALECTS: Final[dict[str, Dialect]] = {
         without="COALESCE(CAST(MAP_FILTER(TRY_CAST(a AS MAP(VARCHAR, JSON)), "
         "(k, v) -> NOT k IN (b)) AS JSON), a)",
         sha256="LOWER(TO_HEX(SHA256(TO_UTF8(a))))",
-        date="TRY_CAST(a AS DATE)",
-        decimal="TRY_CAST(TRY_CAST(a AS DOUBLE) AS DECIMAL(27, 9))",
         suspect=_half("REGEXP_REPLACE({}, {}, '')", "REGEXP_LIKE({}, {})", escaped=False),
         anchor=f"REDUCE(a, CAST(NULL AS BIGINT), (x, y) -> {_FOLD}, x -> x)",
-        wide_spaces=_CLASS,
     ),
     "snowflake": Dialect(
         name="snowflake",
         parsed="TRY_PARSE_JSON(a)",
         below="GET_PATH(a, b)",
-        text="TO_JSON(a)",
         items="CASE WHEN IS_ARRAY(a) THEN CAST(a AS ARRAY) END",
         content="TO_JSON(a)",
         inexact="REGEXP_LIKE(REGEXP_REPLACE(a, " + literal(_STRINGS, escaped=True) + ", ''), "
         "'.*[0-9][eE.].*')",
         without="CASE WHEN IS_OBJECT(a) "
         "THEN OBJECT_PICK(a, ARRAY_EXCEPT(OBJECT_KEYS(a), [b])) ELSE a END",
-        sha256="SHA2(a, 256)",
         date="TRY_TO_DATE(a, 'YYYY-MM-DD')",
         decimal="TRY_TO_NUMBER(a, 27, 9)",
         suspect=_half("REGEXP_REPLACE({}, {}, '')", "REGEXP_LIKE({}, {})", escaped=True),
@@ -153,6 +142,4 @@ def path(dialect: str, steps: Sequence[str]) -> str:
             raise ConfigError(f"sql: the name {step!r} cannot be used in a path of SQL")
     if dialect == "duckdb":
         return "$" + "".join(f'."{step}"' for step in steps)
-    if dialect == "snowflake":
-        return "".join(f'["{step}"]' for step in steps)
-    return "$" + "".join(f'["{step}"]' for step in steps)
+    return ("" if dialect == "snowflake" else "$") + "".join(f'["{step}"]' for step in steps)
