@@ -38,7 +38,7 @@ from eventonce.study.scratch import Scratch
 from eventonce.types import Event
 
 IS_DROPPED: Final = "status NOT IN ('run', 'stale', 'unchanged')"
-SELECT_PAIR: Final = "SELECT d.line, d.beside"
+IS_SUPERSEDED: Final = "status IN ('stale', 'unchanged')"
 LOOK_ROW: Final = {
     "guard": "UTINYINT",
     "key": "UBIGINT",
@@ -302,103 +302,84 @@ def _content_rows(
         )
 
 
+_OF_GUARD: Final = {
+    "mine": "SELECT * FROM decided WHERE guard = $guard",
+    "looked": "SELECT * FROM looks WHERE guard = $guard",
+    "changed": """
+        SELECT d.line, d.beside, a.said IS NOT DISTINCT FROM b.said AS anew
+        FROM drops d LEFT JOIN said a USING (line) LEFT JOIN said b ON b.line = d.beside
+        WHERE guard = $guard AND changed
+        """,
+}
+"""The views of one guard: its decisions, what it saw, and its drops of other content."""
+
+_COUNTS: Final = (
+    f"""
+    SELECT count(*) FILTER (status = 'run') AS ran, count(*) FILTER ({IS_DROPPED}) AS dropped,
+           count(*) FILTER ({IS_SUPERSEDED}) AS superseded FROM mine
+    """,  # noqa: S608  texts of ours
+    """
+    SELECT count(*) FILTER (NOT anew) AS differing, count(*) FILTER (anew) AS written_anew
+    FROM changed
+    """,
+    """
+    SELECT count(*) - count(DISTINCT content) AS alike FROM mine JOIN lines USING (line)
+    WHERE status = 'run'
+    """,
+    f"""
+    SELECT (SELECT count(*) FROM lines) - count(DISTINCT line) AS dead_letters,
+           coalesce(max(arrived) - min(arrived), 0) AS span
+    FROM looked WHERE fault <> {AGAIN}
+    """,  # noqa: S608
+)
+
+_BY_TRUTH: Final = f"""
+    SELECT (SELECT count(*) - count(DISTINCT fact) FROM lines) AS copies,
+           count(*) FILTER (runs = 0 AND superseded = 0) AS lost,
+           sum(greatest(runs - 1, 0))::BIGINT AS let_through
+    FROM (
+      SELECT fact, count(*) FILTER (status = 'run') AS runs,
+             count(*) FILTER ({IS_SUPERSEDED}) AS superseded
+      FROM lines LEFT JOIN mine USING (line) GROUP BY fact
+    )
+    """  # noqa: S608
+
+_REMEMBERED: Final = f"""
+    SELECT (SELECT count(*) FROM mine JOIN looked USING (line)
+            WHERE status = 'run' AND stamp <> {NO_ORDER} AND fault <> {AGAIN}) AS versions,
+           coalesce(sum(remember), 0)::BIGINT AS remembered, count(*) AS keys
+    FROM (SELECT max(remember) AS remember FROM looked GROUP BY key)
+    """  # noqa: S608
+
+_KEPT: Final = """
+    SELECT line, first FROM (
+      SELECT line, min(line) OVER (PARTITION BY content) AS first
+      FROM mine JOIN lines USING (line) WHERE status = 'run'
+    ) WHERE line <> first ORDER BY line LIMIT 3
+    """
+
+
 def _result(scratch: Scratch, number: int, guard: Guard, lines: int, *, known: bool) -> Result:
-    def rows(query: str) -> Iterator[tuple[Any, ...]]:
-        return scratch.rows(
-            query.replace("$guard", str(number))
-            .replace("$dropped", IS_DROPPED)
-            .replace("$again", str(AGAIN))
-            .replace("$fact", str(NO_ORDER))
-        )
-
-    def one(query: str) -> tuple[Any, ...]:
-        return next(rows(query))
-
-    ran, dropped, superseded = one(
-        """
-        SELECT count(*) FILTER (status = 'run'), count(*) FILTER ($dropped),
-               count(*) FILTER (status IN ('stale', 'unchanged'))
-        FROM decided WHERE guard = $guard
-        """
-    )
-
-    def changed(query: str, *, anew: bool) -> Iterator[tuple[Any, ...]]:
-        return rows(
-            f"""
-            {query} FROM drops d LEFT JOIN said a USING (line) LEFT JOIN said b ON b.line = d.beside
-            WHERE guard = $guard AND changed AND (a.said IS NOT DISTINCT FROM b.said) = {anew}
-            ORDER BY ALL LIMIT 3
-            """
-        )
-
-    (differing,) = next(changed("SELECT count(*)", anew=False))
-    (written_anew,) = next(changed("SELECT count(*)", anew=True))
-    (alike,) = one(
-        """
-        SELECT count(*) - count(DISTINCT content) FROM decided JOIN lines USING (line)
-        WHERE guard = $guard AND status = 'run'
-        """
-    )
-    lost = let_through = copies = None
-    if known:
-        (copies,) = one("SELECT count(*) - count(DISTINCT fact) FROM lines")
-        lost, let_through = one(
-            """
-            SELECT count(*) FILTER (runs = 0 AND stale = 0), sum(greatest(runs - 1, 0))::BIGINT
-            FROM (
-              SELECT fact, count(*) FILTER (status = 'run') AS runs,
-                     count(*) FILTER (status IN ('stale', 'unchanged')) AS stale
-              FROM lines LEFT JOIN (SELECT * FROM decided WHERE guard = $guard) USING (line)
-              GROUP BY fact
-            )
-            """
-        )
-    (looked, span) = one(
-        "SELECT count(DISTINCT line), coalesce(max(arrived) - min(arrived), 0) FROM looks "
-        "WHERE guard = $guard AND fault <> $again"
-    )
-    kept = rows(
-        """
-        SELECT line, first FROM (
-          SELECT line, min(line) OVER (PARTITION BY content) AS first
-          FROM decided JOIN lines USING (line) WHERE guard = $guard AND status = 'run'
-        ) WHERE line <> first ORDER BY line LIMIT 3
-        """
-    )
+    for name, query in _OF_GUARD.items():
+        scratch.run(f"CREATE OR REPLACE VIEW {name} AS {query.replace('$guard', str(number))}")
+    counts: dict[str, Any] = {"lost": None, "let_through": None}
+    for query in (*_COUNTS, *([_BY_TRUTH] if known else [])):
+        counts |= scratch.one(query)
     spent = None
     if isinstance(guard, RulesGuard):
-        versions, remembered, keys = one(
-            """
-            SELECT (SELECT count(*) FROM decided JOIN looks USING (guard, line)
-                    WHERE guard = $guard AND status = 'run' AND stamp <> $fact AND fault <> $again),
-                   coalesce(sum(remember), 0)::BIGINT, count(*)
-            FROM (SELECT max(remember) AS remember FROM looks WHERE guard = $guard GROUP BY key)
-            """
-        )
         spent = cost(
-            span=span,
-            runs=ran,
-            versions=versions,
-            copies=dropped + superseded,
-            remembered=remembered,
-            keys=keys,
+            span=counts["span"],
+            runs=counts["ran"],
+            copies=counts["dropped"] + counts["superseded"],
+            **scratch.one(_REMEMBERED),
         )
+    pairs = "SELECT line, beside FROM changed WHERE anew = ? ORDER BY ALL LIMIT 3"
     return Result(
         guard.name,
         lines,
-        ran,
-        dropped,
-        superseded,
-        lines - looked,
-        differing,
-        alike,
-        lost,
-        let_through,
-        tuple((line, beside) for line, beside in changed(SELECT_PAIR, anew=False)),
-        copies,
-        span,
-        spent,
-        written_anew,
-        tuple((line, beside) for line, beside in changed(SELECT_PAIR, anew=True)),
-        tuple((line, first) for line, first in kept),
+        examples=tuple(scratch.rows(pairs, False)),
+        cost=spent,
+        anew_examples=tuple(scratch.rows(pairs, True)),
+        kept=tuple(scratch.rows(_KEPT)),
+        **counts,
     )

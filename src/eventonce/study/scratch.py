@@ -74,6 +74,13 @@ class Scratch:
         while some := self._fetched(found):
             yield from some
 
+    def one(self, query: str) -> dict[str, Any]:
+        """Return the only row of a query, by the names of its columns."""
+        with self._told():
+            found = self._database.cursor().execute(query)
+            names = [column[0] for column in found.description]
+            return dict(zip(names, found.fetchone(), strict=True))
+
     def run(self, query: str, *values: Any) -> None:
         """Run a query, without reading its rows."""
         with self._told():
