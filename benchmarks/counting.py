@@ -42,11 +42,15 @@ class Repeated(Index):
             )
         self.lines *= times
 
-    def read(self, wanted):
+    def samples(self, wanted):
         numbers = [*wanted]
         found = {(number - 1) % self.once + 1 for number in numbers}
-        lines = dict(super().read(iter(sorted(found))))
-        return ((number, lines[(number - 1) % self.once + 1]) for number in numbers)
+        samples = {one.line: (event, one) for event, one in super().samples(iter(sorted(found)))}
+        for number in numbers:
+            time, line = divmod(number - 1, self.once)
+            if line + 1 in samples:
+                event, one = samples[line + 1]
+                yield event, one._replace(line=number, id=one.id and hash((one.id, time)))
 
 rules = Ruleset(presets.resolve("auto"), name="study")
 states = Ruleset(presets.load("genesys:latest").rules, name="study")

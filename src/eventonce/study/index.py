@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from signal import SIG_DFL, SIGTERM, signal
@@ -219,14 +219,14 @@ class Index(Scratch):
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)
         if len(early) < ONE_PROCESS_LINES // BATCH_LINES or share == 1:
-            for batch in _chained(early, batches):
+            for batch in chain(early, batches):
                 self._take(*indexer.rows(self.lines + 1, batch), len(batch))
             return
         # Forked, so that all processes compute the same hashes.
         with ProcessPoolExecutor(share, get_context("fork"), _start, (self.planned,)) as pool:
             waiting: deque[tuple[Future[tuple[bytes, Names]], int]] = deque()
             given = 0
-            for batch in _chained(early, batches):
+            for batch in chain(early, batches):
                 waiting.append((pool.submit(_rows, given + 1, batch), len(batch)))
                 given += len(batch)
                 if len(waiting) >= share * BATCHES_AHEAD:
@@ -249,6 +249,10 @@ class Index(Scratch):
             named = fault if fault in self.names.faults else named
             times, first = self.names.faults.get(named, (0, begun))
             self.names.faults[named] = (times + more, first)
+
+    def samples(self, wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
+        """Yield the events in these lines, as `samples_at` does."""
+        return samples_at(self.paths, wanted)
 
 
 def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
@@ -303,8 +307,3 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     each = iter(lines)
     while batch := list(islice(each, BATCH_LINES)):
         yield batch
-
-
-def _chained(first: list[list[bytes]], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    yield from first
-    yield from rest
