@@ -12,13 +12,7 @@ import msgspec
 from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
-from eventonce.cli.output import (
-    counted,
-    echo_json,
-    table,
-    wants_json,
-    wrapped,
-)
+from eventonce.cli.output import counted, emit, table, wrapped
 from eventonce.cli.report import check_captures, first_sentence, made_by, studying
 from eventonce.config import load
 from eventonce.errors import ConfigError
@@ -151,11 +145,8 @@ def command(
     if page_file:
         made = made_by(captures)
         backtest_page(results, events, values=values, made=made).write(page_file)
-    if wants_json():
-        echo_json([_document(result) for result in results])
-    else:
-        shown = _examples(results[: len(ours)], events, values=values)
-        click.echo(_report(results, shown, known=truth is not None))
+    shown = _examples(results[: len(ours)], events, values=values)
+    emit(list(map(_document, results)), _report(results, shown, known=truth is not None))
     if unread:
         raise ConfigError("; ".join(unread))
     failed = any(

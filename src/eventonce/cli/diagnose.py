@@ -19,15 +19,7 @@ from eventonce.cli.options import (
     values_option,
     with_settings,
 )
-from eventonce.cli.output import (
-    counted,
-    echo_json,
-    one_line,
-    printable,
-    table,
-    wants_json,
-    wrapped,
-)
+from eventonce.cli.output import counted, emit, one_line, printable, table, wrapped
 from eventonce.cli.report import check_captures, first_sentence, made_by, studying, typed
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -119,12 +111,9 @@ def command(
         diagnosis_page(found, examples, events, values=values, made=made_by(captures)).write(
             page_file
         )
-    if wants_json():
-        echo_json(_document(found))
-    else:
-        click.echo(_report(found))
-        if rules_file and not found.proposals:
-            click.echo(f"\n{wrapped(NO_PROPOSAL.format(file=rules_file))}")
+    unproposed = rules_file and not found.proposals
+    note = f"\n{wrapped(NO_PROPOSAL.format(file=rules_file))}" if unproposed else ""
+    emit(_document(found), _report(found), note)
     if index.unread:
         raise ConfigError("; ".join(index.unread))
 

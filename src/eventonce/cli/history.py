@@ -88,14 +88,7 @@ def _key(ctx: click.Context, param: click.Parameter, text: str | None) -> bytes 
 @history_option
 @with_settings("name", "config")
 @json_option
-def history(
-    settings: Settings,
-    limit: int,
-    uri: str | None,
-    *,
-    totals: bool,
-    **fields: Any,
-) -> int:
+def history(settings: Settings, limit: int, uri: str | None, *, totals: bool, **fields: Any) -> int:
     """Tell what was decided about a conversation, an event, a subject or a key; or the latest
     decisions.
 

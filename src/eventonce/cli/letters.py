@@ -269,31 +269,29 @@ def _foretell(runners: Runners, batches: bulk.Batches) -> None:
         for one in bulk.foretell(runners, batches)
     ]
     would_run = sum(would == "run" for _, would, _ in foretold)
-    if wants_json():
-        documents = [
-            _document(letter) | {"would": would, "why": why} for letter, would, why in foretold
-        ]
-        echo_json({"would_run": would_run, "letters": documents})
-        return
-    click.echo(f"{counted(would_run, 'dead letter')} would run again")
+    documents = [
+        _document(letter) | {"would": would, "why": why} for letter, would, why in foretold
+    ]
     rows = [
         (*first, would, why or reason)
         for (*first, reason), (_, would, why) in zip(
             _rows([letter for letter, _, _ in foretold]), foretold, strict=True
         )
     ]
-    if rows:
-        click.echo(table(rows, head=(*LETTERS_HEAD[:-1], "would", LETTERS_HEAD[-1])))
+    emit(
+        {"would_run": would_run, "letters": documents},
+        f"{counted(would_run, 'dead letter')} would run again",
+        table(rows, head=(*LETTERS_HEAD[:-1], "would", LETTERS_HEAD[-1])) if rows else "",
+    )
 
 
 def _list_dropped(found: list[FoundLetter]) -> None:
-    if wants_json():
-        documents = [_document(one.letter) for one in found]
-        echo_json({"would_drop": len(found), "letters": documents})
-        return
-    click.echo(f"{counted(len(found), 'dead letter')} would be dropped")
-    if found:
-        click.echo(table(_rows([one.letter for one in found]), head=LETTERS_HEAD))
+    letters = [one.letter for one in found]
+    emit(
+        {"would_drop": len(letters), "letters": list(map(_document, letters))},
+        f"{counted(len(letters), 'dead letter')} would be dropped",
+        table(_rows(letters), head=LETTERS_HEAD) if letters else "",
+    )
 
 
 def _without_event(found: FoundLetter) -> FoundLetter:

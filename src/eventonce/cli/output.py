@@ -115,12 +115,12 @@ def wants_json() -> bool:
     return context is not None and context.meta.get(JSON_WANTED, False)
 
 
-def emit(document: Any, text: str, *, err: bool = False) -> None:
-    """Print a result: the document with `--json`, otherwise the text."""
+def emit(document: Any, *texts: str, err: bool = False) -> None:
+    """Print a result: the document with `--json`, otherwise the texts that are not empty."""
     if wants_json():
         echo_json(document, err=err)
     else:
-        click.echo(text, err=err)
+        click.echo("\n".join(filter(None, texts)), err=err)
 
 
 def notice(text: str) -> None:

@@ -26,7 +26,7 @@ from eventonce.cli.options import (
     placed_uri,
     region_option,
 )
-from eventonce.cli.output import counted, echo_json, table, wants_json, with_table
+from eventonce.cli.output import counted, emit, table, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queue
 
@@ -168,18 +168,16 @@ def _as_file(file: str) -> Iterator[Path]:
 
 
 def _tell(summary: Summary) -> None:
-    if wants_json():
-        echo_json(summary)
-        return
     text = (
         f"{counted(summary.events, 'event')}, "
         f"{counted(summary.copies, 'copy', 'copies')}: {summary.sent} accepted"
     )
     refused = f", {summary.refused} refused" if summary.refused else ""
-    click.echo(with_table(text + refused, summary.answers.most_common()))
     rows = [(it.number, it.copy, it.code, it.reason) for it in summary.refusals]
-    if rows:
-        click.echo(table(rows, head=("event", "copy", "code", "reason")))
-        left = summary.refused - len(rows)
-        if left:
-            click.echo(f"and {left} more")
+    left = summary.refused - len(rows)
+    emit(
+        summary,
+        with_table(text + refused, summary.answers.most_common()),
+        table(rows, head=("event", "copy", "code", "reason")) if rows else "",
+        f"and {left} more" if left else "",
+    )

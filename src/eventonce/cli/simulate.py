@@ -13,15 +13,7 @@ import click
 import msgspec
 
 from eventonce.cli.options import json_option
-from eventonce.cli.output import (
-    check_files,
-    counted,
-    echo_json,
-    standard_output,
-    table,
-    wants_json,
-    whole_file,
-)
+from eventonce.cli.output import check_files, counted, emit, standard_output, whole_file, with_table
 from eventonce.errors import ConfigError
 from eventonce.sources.compression import written
 from eventonce.study.simulate import SOURCES, Scenario, capture
@@ -102,12 +94,7 @@ def _rates(
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @json_option
 def simulate(
-    *,
-    output: Path | None,
-    truth: Path | None,
-    expected: Path | None,
-    force: bool,
-    **scenario: Any,
+    *, output: Path | None, truth: Path | None, expected: Path | None, force: bool, **scenario: Any
 ) -> None:
     """Write a capture of simulated traffic: conversations from the first ring to the last wrap-up,
     with redeliveries, overlapping rules, retries, publishes days later, reorderings and losses.
@@ -157,11 +144,7 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 def _summarised(causes: Counter[str]) -> None:
-    if wants_json():
-        document = {"lines": causes.total(), "first": causes.pop("first", 0), "copies": causes}
-        echo_json(document, err=True)
-        return
-    first = causes.pop("first", 0)
-    head = f"{counted(first + causes.total(), 'line')}, {counted(causes.total(), 'copy', 'copies')}"
-    rows = [(cause, number) for cause, number in causes.most_common()]
-    click.echo("\n".join([head, table(rows, indent=2)]).rstrip(), err=True)
+    lines, first = causes.total(), causes.pop("first", 0)
+    head = f"{counted(lines, 'line')}, {counted(causes.total(), 'copy', 'copies')}"
+    document = {"lines": lines, "first": first, "copies": causes}
+    emit(document, with_table(head, causes.most_common()), err=True)
