@@ -15,7 +15,7 @@ from eventonce.testing.cases import histories
 from eventonce.testing.contract import StoreContract, StoreFactory
 from eventonce.testing.factory import EXAMPLES
 from eventonce.types import Claim, Verdict
-from tests.contract import FEWER
+from tests.contract import FEWER, VariantContract
 from tests.helpers import PATIENCE
 from tests.integration.granted import made
 from tests.servers.postgres import Cluster, bouncing, postgres15, serving
@@ -93,19 +93,19 @@ class TestPostgres18(StoreContract):
         return _opener(cluster.uri())
 
 
-class TestPostgres15(StoreContract):
+class TestPostgres15(VariantContract):
     @pytest.fixture
     def factory(self, debians_uri: str) -> StoreFactory:
         return _opener(debians_uri, FEWER)
 
 
-class TestPgBouncer(StoreContract):
+class TestPgBouncer(VariantContract):
     @pytest.fixture
     def factory(self, bouncer_uri: str) -> StoreFactory:
         return _opener(bouncer_uri, FEWER)
 
 
-class TestGivenPool(StoreContract):
+class TestGivenPool(VariantContract):
     """Connections that open transactions by themselves, as psycopg's do by default."""
 
     @pytest.fixture

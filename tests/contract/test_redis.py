@@ -12,7 +12,7 @@ import pytest
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.contract import CASES, StoreContract, StoreFactory
 from eventonce.testing.factory import EXAMPLES
-from tests.contract import FEWER
+from tests.contract import FEWER, VariantContract
 from tests.helpers import PATIENCE
 from tests.servers.valkey import clustered, redis7, redis62, serving
 
@@ -47,13 +47,13 @@ class TestValkey(StoreContract):
         return _opener(valkey_uri)
 
 
-class TestRedis7(StoreContract):
+class TestRedis7(VariantContract):
     @pytest.fixture
     def factory(self, redis_uri: str) -> StoreFactory:
         return _opener(redis_uri, FEWER)
 
 
-class TestCluster(StoreContract):
+class TestCluster(VariantContract):
     @pytest.fixture
     def factory(self, cluster_uri: str) -> StoreFactory:
         return _opener(cluster_uri, FEWER)
