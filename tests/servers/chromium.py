@@ -1,4 +1,8 @@
-"""A browser without a window: Debian's Chromium, or Chrome where that is installed."""
+"""A browser without a window: Debian's Chromium, or Chrome where that is installed.
+
+Chromium's headless shell has the same engine, and draws no windows, menus and tabs for nobody: the
+tests take a third of the processor time with it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.helpers import PATIENCE
 from tests.servers import missing
+
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 QUIET = (
     "--disable-background-networking",
@@ -25,12 +31,12 @@ QUIET = (
 @contextmanager
 def browser() -> Iterator[Browser]:
     """The browser, until the block ends; whoever expects something of a page is patient."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if not program:
-        missing("Chromium: apt-get install chromium")
+    found = [program for name in PROGRAMS if (program := shutil.which(name))]
+    if not found:
+        missing(f"Chromium: apt-get install {PROGRAMS[0]}")
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=QUIET)
+        opened = driver.chromium.launch(executable_path=found[0], args=QUIET)
         try:
             yield opened
         finally:

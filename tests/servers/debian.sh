@@ -13,7 +13,10 @@ else
     command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || wanted="$wanted pgbouncer"
     command -v openssl >/dev/null || wanted="$wanted openssl"
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="$wanted postgresql"
-    command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$wanted chromium"
+    # The whole browser would do, where no release of the shell is known.
+    command -v chromium-headless-shell >/dev/null || command -v google-chrome >/dev/null ||
+        { command -v chromium && ! apt-cache show chromium-headless-shell; } >/dev/null 2>&1 ||
+        wanted="$wanted chromium-headless-shell"
     command -v promtool >/dev/null || wanted="$wanted prometheus"
 fi
 [ -n "$wanted" ] || exit 0
@@ -32,6 +35,9 @@ fi
 patient="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300"
 # shellcheck disable=SC2086  one word an option
 apt-get $patient update -qq
+# An older release has the whole browser alone.
+apt-cache show chromium-headless-shell >/dev/null 2>&1 ||
+    wanted=$(echo "$wanted" | sed 's/chromium-headless-shell/chromium/')
 # shellcheck disable=SC2086  one word a package
 DEBIAN_FRONTEND=noninteractive apt-get $patient install -qq -y --no-install-recommends $wanted \
     >/dev/null
