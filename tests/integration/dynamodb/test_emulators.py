@@ -14,8 +14,8 @@ import pytest
 
 from tests.servers.aws import REGION
 
-PROCESSES = 6
-KEYS = 40
+PROCESSES = 4
+KEYS = 15
 
 Contest = Callable[[Any, str, str, int], bool]
 """An attempt of this contestant to win this key; whether it won."""
