@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
@@ -17,9 +17,11 @@ import pytest
 
 from eventonce import ConfigError, Consumer, Job, Rule
 from eventonce.stores.sqlite import SQLiteStore
+from eventonce.testing.factory import StoreFactory
 from eventonce.testing.harness import ManualClock
+from eventonce.testing.workers import spawn
 from eventonce.types import Claim, Settlement
-from tests.helpers import call
+from tests.helpers import PATIENCE, call
 
 RULE = Rule(name="call", match="call", key=["detail.call"], lease="60s")
 
@@ -32,15 +34,15 @@ STEPS = (
 )
 
 
-def die_at(step: str) -> None:
-    """Kill this process if the environment names this step."""
-    if os.environ.get("DIE_AT") == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def work(database: Path, now: int) -> None:
+def work(pipe: Connection, factory: StoreFactory, now: int, step: str) -> None:
     """The killed process: one event, one effect."""
-    store = SQLiteStore(database, clock=lambda: now)
+
+    def die_at(reached: str) -> None:
+        if reached == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store = factory.open()
+    assert isinstance(store, SQLiteStore)
     with store.transaction() as transaction:
         transaction.connection.execute("CREATE TABLE IF NOT EXISTS effects (call INTEGER)")
     claim, transact = store.claim, store.transaction
@@ -81,18 +83,20 @@ def work(database: Path, now: int) -> None:
         die_at("written")
 
     (outcome,) = consumer.process([call(1)])
-    sys.stdout.write(outcome.status)
+    pipe.send([outcome.status])
 
 
-def worker(database: Path, now: int, step: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.integration.test_exactly_once", str(database), str(now)],
-        env={**os.environ, "DIE_AT": step},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def worker(database: Path, now: int, step: str = "") -> str:
+    """The status of the event, or `killed` if the process was killed at the step."""
+    factory = StoreFactory(partial(SQLiteStore, database, clock=partial(int, now)))
+    begun = spawn(factory, work, now, step)
+    try:
+        (status,) = begun.hear()
+    except EOFError:
+        begun.process.join(PATIENCE)
+        assert begun.process.exitcode == -signal.SIGKILL
+        return "killed"
+    return str(status)
 
 
 def effects(database: Path) -> int:
@@ -106,13 +110,12 @@ def test_a_process_killed_at_any_step_leaves_each_effect_exactly_once(
     step: str, tmp_path: Path
 ) -> None:
     database, now = tmp_path / "app.db", ManualClock().now
-    killed = worker(database, now, step)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert worker(database, now, step) == "killed"
     assert effects(database) == (1 if step == "committed" else 0)
     again = worker(database, now + 61_000)
-    assert again.stdout == ("duplicate" if step == "committed" else "done"), again.stderr
+    assert again == ("duplicate" if step == "committed" else "done")
     assert effects(database) == 1
-    assert worker(database, now + 122_000).stdout == "duplicate"
+    assert worker(database, now + 122_000) == "duplicate"
     assert effects(database) == 1
 
 
@@ -195,7 +198,3 @@ def test_an_async_handler_that_uses_the_connection_fails_with_the_reason(
 def test_a_handler_that_uses_the_connection_fails_on_a_store_without_transactions() -> None:
     (outcome,) = Consumer("memory:", rules=RULE, handler=write).process([call(1)])
     assert isinstance(outcome.error, ConfigError)
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]), int(sys.argv[2]))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
 
 import msgspec
 import pytest
@@ -17,11 +17,13 @@ from eventonce import Consumer, Job, Rule
 from eventonce.errors import StoreError, StoreUnavailable
 from eventonce.stores.postgres import PostgresStore
 from eventonce.testing.cases.samples import HOUR, fact, new_keys
+from eventonce.testing.factory import StoreFactory, admin_of
+from eventonce.testing.workers import Worker, spawn
 from eventonce.types import Settlement
 from tests.helpers import call, until
 from tests.integration.granted import alone, opened
 from tests.servers.postgres import Cluster
-from tests.servers.relay import Relay, relaying
+from tests.servers.relay import relaying
 
 RULE = Rule(name="call", match="call", key=["detail.call"])
 BRIEF = msgspec.structs.replace(RULE, lease="1s")
@@ -46,11 +48,13 @@ async def write_async(job: Job) -> None:
 HANDLERS = {"plain": write, "async": write_async}
 
 
-def work(uri: str, number: int, kind: str) -> None:
+def work(pipe: Connection, factory: StoreFactory, number: int, kind: str) -> None:
     """The killed process: one event, one effect."""
-    with Consumer(uri, name=kind, rules=BRIEF, handler=HANDLERS[kind]) as consumer:
+    store = factory.open()
+    with Consumer(store, name=kind, rules=BRIEF, handler=HANDLERS[kind]) as consumer:
         (outcome,) = consumer.process([call(number)])
-    sys.stdout.write(outcome.status)
+    admin_of(store).close()
+    pipe.send([outcome.status])
 
 
 @pytest.fixture(scope="module")
@@ -72,33 +76,23 @@ def effects(cluster: Cluster) -> dict[int, int]:
     return dict(rows)
 
 
-def worker(relay: Relay, number: int, kind: str) -> subprocess.Popen[bytes]:
-    uri = f"postgresql://postgres@127.0.0.1:{relay.port}/postgres"
-    return subprocess.Popen(
-        [sys.executable, "-m", __name__, uri, str(number), kind],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-    )
-
-
 def killed_at(cluster: Cluster, piece: int, kind: str) -> bool:
     """Run the event of this number, and kill its process when so many pieces have passed between it
     and the server. Return whether the process was killed."""
-    victim: Future[subprocess.Popen[bytes]] = Future()
+    victim: Future[Worker] = Future()
 
     def passes(number: int) -> bool:
         if number == piece:
             victim.result().kill()
-            victim.result().wait()
         return number < piece
 
     with relaying(cluster.port, passes) as relay:
-        process = worker(relay, piece, kind)
-        victim.set_result(process)
-        said, _ = process.communicate()
-    if process.returncode == 0:
-        assert said == b"done"
-        return False
+        uri = f"postgresql://postgres@127.0.0.1:{relay.port}/postgres"
+        worker = spawn(StoreFactory(partial(PostgresStore, uri)), work, piece, kind)
+        victim.set_result(worker)
+        with suppress(EOFError):
+            assert worker.hear() == ["done"]
+            return False
     return True
 
 
@@ -236,7 +230,3 @@ def test_handlers_in_transactions_do_not_keep_leases_from_being_renewed(cluster:
     other.close()
     assert [outcome.status for outcome in outcomes] == ["done"] * 4
     assert effects(cluster) == dict.fromkeys(range(4), 1)
-
-
-if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]), sys.argv[3])
