@@ -170,10 +170,14 @@ def test_an_argument_sets_the_synchronous_level_of_commits(
         assert transaction.connection.execute("PRAGMA synchronous").fetchone() == (level,)
 
 
-def test_a_file_of_a_newer_format_is_refused(path: Path) -> None:
-    made(path, admin.SCHEMA + "UPDATE eventonce_tables SET format = 7;")
-    with pytest.raises(StoreMismatch, match=r"format 7.*format 2\. Install the newer"):
+@pytest.mark.parametrize("other", [1, 7], ids=["never released", "newer"])
+def test_a_file_of_another_format_is_refused_and_not_changed(path: Path, other: int) -> None:
+    before = made(
+        path, f"{admin.SCHEMA} UPDATE eventonce_tables SET format = {other};"
+    ).read_bytes()
+    with pytest.raises(StoreMismatch, match=rf"format {other}.*format 2\. Install the release"):
         SQLiteStore(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -199,107 +203,17 @@ def test_a_file_of_another_application_is_shared_and_its_marks_and_tables_stay(
     assert theirs == (["theirs"] if "theirs" in script else [])
 
 
-OLD = f"""
-CREATE TABLE eventonce_tables (one INTEGER PRIMARY KEY, format INTEGER);
-INSERT INTO eventonce_tables VALUES (1, 0);
-CREATE TABLE eventonce_records (key BLOB PRIMARY KEY, token INTEGER, until INTEGER) WITHOUT ROWID;
-INSERT INTO eventonce_records VALUES (x'{fact(1).key.hex()}', 5, {NOW + 1000});
-"""
-"""A made-up format 0, in which each record was a completed fact, without dead letters."""
-
-UPGRADE = (
-    "-- what was known, in the new form; a semicolon here ends nothing\n"
-    "ALTER TABLE eventonce_records RENAME TO old;\n"
-    "DROP TABLE eventonce_tables;\n"
-    + admin.SCHEMA
-    + "INSERT INTO eventonce_keys (key, id) SELECT key, 1 FROM old;\n"
-    "INSERT INTO eventonce_records (id, token, until, body)"
-    " SELECT 1, token, until, x'01' FROM old;\nDROP TABLE old;\n"
-)
-
-
-def test_a_file_of_an_older_format_is_brought_up_to_date(
+def test_a_creation_that_fails_leaves_the_file_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made(path, OLD)
-    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE, 1: ""})
-    with closing(SQLiteStore(path)) as sqlite:
-        kinds = [verdict.kind for verdict in sqlite.claim([fact(1), fact(2)], NOW)]
-        assert kinds == ["duplicate", "run"]
-    monkeypatch.undo()
-    SQLiteStore(path).close()
-
-
-FORMAT_1 = f"""
-CREATE TABLE eventonce_records (
-    key BLOB NOT NULL PRIMARY KEY,
-    token INTEGER NOT NULL,
-    until INTEGER NOT NULL,
-    body BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX eventonce_strays ON eventonce_records (key) WHERE token < 0;
-CREATE TABLE eventonce_letters (
-    id TEXT NOT NULL PRIMARY KEY, consumer TEXT NOT NULL, status TEXT NOT NULL,
-    reason TEXT NOT NULL, rule TEXT NOT NULL, key BLOB NOT NULL, event BLOB NOT NULL,
-    at INTEGER NOT NULL, attempt INTEGER NOT NULL
-);
-CREATE INDEX eventonce_letters_by_age ON eventonce_letters (at, id);
-CREATE TABLE eventonce_tables (
-    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1), format INTEGER NOT NULL, swept BLOB NOT NULL
-);
-INSERT INTO eventonce_tables (one, format, swept) VALUES (1, 1, x'');
-INSERT INTO eventonce_letters VALUES ('a', 'crm', 'dead', 'why', 'rule', x'00', x'7b7d', {NOW}, 1);
-INSERT INTO eventonce_records VALUES
-    (x'{fact(1).key.hex()}', 5, {NOW + 1000}, x'01'),
-    (x'{fact(3).key.hex()}', 7, {NOW + 1000}, x'0201{8:016x}{NOW + 500:016x}'),
-    (x'{fact(2).key.hex()}', 6, {NOW}, x'01');
-"""
-
-
-def test_a_file_of_format_1_keeps_its_records_and_dead_letters(path: Path) -> None:
-    made(path, FORMAT_1)
-    first = next(found for found in SQLiteSchema(Location(path)).check() if found.fix)
-    assert "store migrate" in first.fix
-    held = fact(3, nonce=8)
-    with closing(SQLiteStore(path)) as sqlite:
-        claims = [fact(1), fact(2), fact(3), held]
-        verdicts = sqlite.claim(claims, NOW)
-        assert [verdict.kind for verdict in verdicts] == ["duplicate", "run", "busy", "run"]
-        assert verdicts[3].token == 7
-        assert sqlite.settle([Settlement(held, 7, "complete")], NOW) == ["kept"]
-        assert [letter.id for letter in sqlite.letters()] == ["a"]
-        assert sqlite.stats().records == 3
-    with closing(raw(path)) as connection:
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (2,)
-    assert not names & {"eventonce_format_1", "eventonce_strays"}
-
-
-def test_views_of_another_application_neither_stop_an_upgrade_nor_are_changed(path: Path) -> None:
-    theirs = (
-        "CREATE VIEW broken AS SELECT * FROM gone",
-        "CREATE VIEW tokens AS SELECT token FROM eventonce_records",
-    )
-    made(path, FORMAT_1 + ";\n".join((*theirs, "")))
-    with closing(SQLiteStore(path)) as sqlite:
-        assert sqlite.stats().records == 3
-    with closing(raw(path)) as connection:
-        views = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'view'").fetchall()
-        assert connection.execute("SELECT token FROM tokens").fetchall() == [(5,), (6,), (7,)]
-    assert views == [(text,) for text in theirs]
-
-
-def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(path, OLD)
-    monkeypatch.setattr(admin, "MIGRATIONS", {0: UPGRADE, 1: "INSERT INTO nowhere VALUES (1);\n"})
+    made(path, "CREATE TABLE theirs (n);")
+    monkeypatch.setattr(admin, "SCHEMA", admin.SCHEMA + "INSERT INTO nowhere VALUES (1);\n")
     with pytest.raises(StoreError, match="nowhere"):
         SQLiteStore(path)
     with closing(raw(path)) as connection:
-        assert connection.execute("SELECT format FROM eventonce_tables").fetchone() == (0,)
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        assert tables == 2
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    monkeypatch.undo()
+    SQLiteStore(path).close()
 
 
 def test_columns_that_a_later_release_adds_are_ignored_and_kept(path: Path) -> None:

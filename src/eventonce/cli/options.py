@@ -238,7 +238,7 @@ class Settings:
         sealed dead letters and results."""
         uri = self.file.store or DEFAULT_STORE
         if adapter_of(uri).schema:
-            # Opening a store of this kind creates and upgrades it.
+            # Opening a store of this kind creates it.
             with closing(open_schema(uri)) as schema:
                 try:
                     steps = schema.migrate(dry_run=True)

@@ -92,7 +92,7 @@ def create(uri: str | None, config: Path | None, *, dry_run: bool) -> None:
 @_on_store
 @dry_run_option
 def migrate(uri: str | None, config: Path | None, *, dry_run: bool) -> None:
-    """Upgrade an older store to the format of this release."""
+    """Add what an existing store lacks for this release."""
     _keep_up(uri, config, "migrate", dry_run=dry_run)
 
 

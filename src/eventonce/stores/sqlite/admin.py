@@ -1,4 +1,4 @@
-"""The file: opened, created, migrated and checked.
+"""The file: opened, created and checked.
 
 The store creates its file when it is opened. `SQLiteSchema` creates and checks it for the command
 line; a check creates nothing.
@@ -11,7 +11,7 @@ import random
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -35,35 +35,8 @@ T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 
 FORMAT: Final = 2
-"""The format that this release writes; rises only if older releases could not work on the file."""
-
-MIGRATIONS: Mapping[int, str] = {
-    1: """
--- Otherwise SQLite checks all views and triggers in the file, refuses if one of them is broken, and
--- changes those that read our table, so that they read the table that is dropped here.
-PRAGMA legacy_alter_table = ON;
-ALTER TABLE eventonce_records RENAME TO eventonce_format_1;
-PRAGMA legacy_alter_table = OFF;
-CREATE TABLE eventonce_keys (
-    key BLOB NOT NULL PRIMARY KEY,
-    id INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE eventonce_records (
-    id INTEGER NOT NULL PRIMARY KEY,
-    token INTEGER NOT NULL,
-    until INTEGER NOT NULL,
-    body BLOB NOT NULL
-);
-INSERT INTO eventonce_keys (key, id)
-    SELECT key, row_number() OVER (ORDER BY key) FROM eventonce_format_1;
-INSERT INTO eventonce_records (id, token, until, body)
-    SELECT id, token, until, body FROM eventonce_keys JOIN eventonce_format_1 USING (key)
-    ORDER BY key;
-DROP TABLE eventonce_format_1;
-"""
-}
-"""The statements that lead from each older format to the next one. In format 1 a record was one row
-under its key."""
+"""The format that this release works with; rises only if older releases could not work on the file.
+Format 1 was never released."""
 
 SCHEMA: Final = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -144,7 +117,7 @@ def _open(location: Location, kind: type[C]) -> C:
         raise read_only()
     connection = connect(location, "rwc", 0, kind)
     try:
-        _bring_up_to_date(connection, location.path)
+        _create_tables(connection, location.path)
         connection.execute(f"PRAGMA synchronous = {location.options.synchronous}")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -180,44 +153,35 @@ def make_private(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Create our tables if there are none, and migrate older ones."""
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Create our tables if there are none."""
     # In one transaction, because another process may be creating the tables at this moment.
     connection.execute("BEGIN")
-    script = _script_from(_format_of(connection, path))
+    complete = _has_tables(connection, path)
     connection.execute("COMMIT")
     # Before the write transaction, because the mode cannot be changed within one.
     _write_ahead(connection, path)
-    if not script:
+    if complete:
         return
     connection.execute("BEGIN IMMEDIATE")
-    script = _script_from(_format_of(connection, path))
-    for statement in _statements(script):
-        connection.execute(statement)
-    connection.execute("UPDATE eventonce_tables SET format = ?", (FORMAT,))
+    if not _has_tables(connection, path):
+        for statement in _statements(SCHEMA):
+            connection.execute(statement)
     connection.execute("COMMIT")
 
 
-def _script_from(found: int | None) -> str:
-    """Return the statements that bring tables of this format up to date; empty if they are."""
-    if found is None:
-        return SCHEMA
-    return "\n".join(MIGRATIONS[step] for step in range(found, FORMAT))
-
-
-def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
-    """Return the format of our tables, None if there are none; refuse a newer one."""
+def _has_tables(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has our tables; refuse those of another format."""
     ours = "SELECT name FROM sqlite_master WHERE name = 'eventonce_tables'"
     if connection.execute(ours).fetchone() is None:
-        return None
+        return False
     (found,) = connection.execute("SELECT format FROM eventonce_tables").fetchone()
-    if found > FORMAT:
+    if found != FORMAT:
         raise StoreMismatch(
-            f"{path}: the tables in this file have format {found}, made by a newer eventonce, and "
-            f"this release reads up to format {FORMAT}. Install the newer release here too, or "
-            f"give another path."
+            f"{path}: the tables in this file have format {found}, and this release works with "
+            f"format {FORMAT}. Install the release that made them here too, or give another path."
         )
-    return int(found)
+    return True
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -243,8 +207,8 @@ def _write_ahead(connection: sqlite3.Connection, path: Path) -> None:
 class State(NamedTuple):
     """The state of a file."""
 
-    format: int | None
-    """The format of our tables; None if there are none."""
+    tables: bool
+    """Whether our tables exist."""
     write_ahead: bool
 
 
@@ -265,23 +229,20 @@ class SQLiteSchema:
         found = self._found()
         if found is None:
             step = f"create {self._path}, with tables of format {FORMAT} and a write-ahead log"
-        elif found.format is None:
+        elif not found.tables:
             step = f"create tables of format {FORMAT} in {self._path}, and a write-ahead log"
         else:
             return self.migrate(dry_run=dry_run)
         return self._take([step], dry_run=dry_run)
 
     def migrate(self, *, dry_run: bool = False) -> list[str]:
-        """Migrate our tables; return the steps that were done, or would be."""
+        """Let the file keep a write-ahead log; return the step that was done, or would be. No
+        release made an older format."""
         found = self._found()
-        if found is None or found.format is None:
+        if found is None or not found.tables:
             fault = "does not exist" if found is None else "has no tables of eventonce"
             raise StoreMismatch(f"{self._path} {fault}. {self._create}")
-        steps = []
-        if _script_from(found.format):
-            steps.append(f"bring the tables in {self._path} from format {found.format} to {FORMAT}")
-        if not found.write_ahead:
-            steps.append(f"let {self._path} keep a write-ahead log")
+        steps = [] if found.write_ahead else [f"let {self._path} keep a write-ahead log"]
         return self._take(steps, dry_run=dry_run)
 
     def check(self) -> list[Finding]:
@@ -307,9 +268,10 @@ class SQLiteSchema:
     def _findings(self) -> Iterator[Finding]:
         with self._opened() as file:
             found = self._state(file)
-            yield self._tables(found)
-            if found.format is None:
+            if not found.tables:
+                yield Finding("its tables do not exist", self._create, missing=True)
                 return
+            yield Finding(f"its tables have format {FORMAT}")
             new_enough = sqlite3.sqlite_version_info >= OLDEST
             version = f"this Python has SQLite {sqlite3.sqlite_version}"
             yield judged(new_enough, version, UPGRADE)
@@ -322,19 +284,12 @@ class SQLiteSchema:
             (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
             fix = "" if said == "ok" else damaged(self._path, " ".join(said.split()))
             yield Finding("SQLite finds no damage in it", fix)
-            if not fix and found.format == FORMAT:
+            if not fix:
                 yield Finding("each key has a record of its own", self._unpaired(file))
 
     @property
     def _create(self) -> str:
         return f'Create it: eventonce store create "{self._location.uri}"'
-
-    def _tables(self, found: State) -> Finding:
-        if found.format is None:
-            return Finding("its tables do not exist", self._create, missing=True)
-        older = _script_from(found.format)
-        fix = f'eventonce store migrate "{self._location.uri}"' if older else ""
-        return Finding(f"its tables have format {found.format}", fix)
 
     def _found(self) -> State | None:
         if not may(self._path, os.F_OK):
@@ -351,9 +306,9 @@ class SQLiteSchema:
             yield connection
 
     def _state(self, connection: sqlite3.Connection) -> State:
-        found = _format_of(connection, self._path)
+        tables = _has_tables(connection, self._path)
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        return State(found, mode == "wal")
+        return State(tables, mode == "wal")
 
     def _take(self, steps: list[str], *, dry_run: bool) -> list[str]:
         """Take these steps, by opening the file."""
