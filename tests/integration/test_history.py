@@ -1282,7 +1282,8 @@ def test_a_silent_server_is_disconnected_and_the_decisions_wait(
                 patch.setattr(driver, "run_many", write_into_silence)
             else:
                 relay.silence()
-                patch.setattr(driver, "_address", msgspec.structs.replace(address, timeout=0.1))
+                options = msgspec.structs.replace(address.options, timeout=0.1)
+                patch.setattr(driver, "_address", msgspec.structs.replace(address, options=options))
             silent = driver._connection
             history.flush()
         assert silent.closed

@@ -52,7 +52,8 @@ def short_timeout(store: PostgresStore) -> Iterator[None]:
     """A short time-out, for the only call that cannot be answered."""
     connections = store._connections
     usual = connections.address
-    brief = msgspec.structs.replace(usual, timeout=0.1)
+    options = msgspec.structs.replace(usual.options, timeout=0.1)
+    brief = msgspec.structs.replace(usual, options=options)
     used: tuple[Any, ...] = (connections, connections.work, connections.handlers)
     for one in used:
         one.address = brief

@@ -111,9 +111,9 @@ class PostgresDriver:
         cursor = connection.cursor()
         if connection.info.transaction_status == TransactionStatus.IDLE:
             # For each transaction: behind PgBouncer the next one may have another connection.
-            connection.timeout = self._address.timeout
+            connection.timeout = self._address.options.timeout
             cursor.execute(f"SET LOCAL search_path TO {self._address.quoted}")
-            connection.timeout = max(self._address.timeout, STATEMENT_TIMEOUT)
+            connection.timeout = max(self._address.options.timeout, STATEMENT_TIMEOUT)
         return cursor
 
     def _connected(self) -> _Connection:

@@ -36,7 +36,7 @@ _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 
 
-class Options(msgspec.Struct):
+class Options(msgspec.Struct, frozen=True):
     """The options of the URI; docs/stores/dynamodb.md explains them."""
 
     region: str = ""
@@ -44,7 +44,7 @@ class Options(msgspec.Struct):
     profile: str = ""
     key: str = KEY
     expiry: str = EXPIRY
-    timeout: Seconds | None = None
+    timeout: Seconds = TIMEOUT
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -58,10 +58,9 @@ class Address(msgspec.Struct, frozen=True):
         """Return a client: our own if the environment gives all it needs, otherwise botocore's."""
         options = self.options
         access = Access(options.region or None, options.endpoint or None, options.profile or None)
-        timeout = options.timeout or TIMEOUT
         limits: dict[str, Any] = {
-            "connect_timeout": min(CONNECT_TIMEOUT, timeout),
-            "read_timeout": timeout,
+            "connect_timeout": min(CONNECT_TIMEOUT, options.timeout),
+            "read_timeout": options.timeout,
             "attempts": ATTEMPTS,
         }
         endpoint = endpoint_of("dynamodb", access)

@@ -110,7 +110,7 @@ class OwnPool:
         except BaseException:
             local.free.release()
             raise
-        connection.timeout = self.address.timeout
+        connection.timeout = self.address.options.timeout
         return connection, kept
 
     def begin(self, connection: Connection) -> End:
@@ -273,7 +273,7 @@ class Connections:
                 if under_way(connection):
                     # The connection cannot send a ROLLBACK now, so it is closed. Without the
                     # cancel, the server would hold the locks until the statement ends.
-                    connection.cancel_safe(timeout=self.address.timeout)
+                    connection.cancel_safe(timeout=self.address.options.timeout)
                     connection.close()
                 else:
                     end(error)

@@ -70,7 +70,7 @@ class PostgresStore:
             address = _with_password(read(database), password)
             self._connections = Connections(
                 address,
-                OwnPool(address, address.options.connections, address.timeout),
+                OwnPool(address, address.options.connections, address.options.timeout),
                 OwnPool(address, address.options.transactions, TRANSACTION_WAIT),
             )
         elif not _is_pool(database):

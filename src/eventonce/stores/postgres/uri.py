@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True):
     schema: Schema = SCHEMA
     connections: Count = CONNECTIONS
     transactions: Count = TRANSACTIONS
-    timeout: Seconds | None = None
+    timeout: Seconds = TIMEOUT
     iam: str | None = None
     region: str | None = None
 
@@ -85,7 +85,6 @@ class Address(msgspec.Struct, frozen=True):
     password: Callable[[], str] | None = None
     """The function that returns the password of each new connection, if it changes."""
     options: Options = Options()
-    timeout: float = TIMEOUT
 
     @property
     def schema(self) -> str:
@@ -128,7 +127,6 @@ def read(uri: str) -> Address:
         parameters=parameters,
         password=None if options.iam is None else _iam_tokens(options, parameters, shown),
         options=options,
-        timeout=options.timeout or TIMEOUT,
     )
 
 

@@ -80,7 +80,8 @@ class RedisStore:
             server = Server(address.connect())
         store = cls.__new__(cls)
         # ruff: noqa: SLF001  the class's own instance, which connects at first use
-        store._open(server, str(address), address.prefix, address.wait_replicas, address.timeout)
+        options = address.options
+        store._open(server, str(address), options.prefix, options.wait_replicas, options.timeout)
         store._owned = True
         store._wants_tls = address.wants_tls
         return store

@@ -52,12 +52,12 @@ _SCHEME_KINDS: Final = ("", "cluster", "sentinel", "unix")
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-class Options(msgspec.Struct):
+class Options(msgspec.Struct, frozen=True):
     """The options of the URI; docs/stores/redis.md explains them."""
 
     prefix: str = PREFIX
-    timeout: Seconds | None = None
-    connect_timeout: Seconds | None = None
+    timeout: Seconds = TIMEOUT
+    connect_timeout: Seconds = CONNECT_TIMEOUT
     wait_replicas: CountOrNone = 0
     client_name: str = ""
     db: CountOrNone = 0
@@ -82,9 +82,7 @@ class Address(msgspec.Struct, frozen=True):
     path: str = ""
     """The file of a Unix socket."""
     database: int = 0
-    prefix: str = PREFIX
-    timeout: float = TIMEOUT
-    wait_replicas: int = 0
+    options: Options = Options()
     connection: dict[str, Any] = {}
     """The driver's options beside the host. They include passwords, and are never shown."""
     sentinel: dict[str, Any] = {}
@@ -208,10 +206,9 @@ def read(uri: str) -> Address:
     options = parts.read(Options)
     service, path, database = _path(parts, kind, options)
     _check(parts, kind, options, secure=secure)
-    timeout = options.timeout or TIMEOUT
     socket_options: dict[str, Any] = {
-        "socket_timeout": timeout,
-        "socket_connect_timeout": options.connect_timeout or CONNECT_TIMEOUT,
+        "socket_timeout": options.timeout,
+        "socket_connect_timeout": options.connect_timeout,
         "socket_keepalive": True,
         "socket_keepalive_options": _KEEPALIVE,
     }
@@ -228,9 +225,7 @@ def read(uri: str) -> Address:
         service=service,
         path=path,
         database=database,
-        prefix=options.prefix,
-        timeout=timeout,
-        wait_replicas=options.wait_replicas,
+        options=options,
         connection={**login, "client_name": options.client_name or None, **socket_options},
         sentinel={
             "username": options.sentinel_username or None,
