@@ -252,7 +252,7 @@ def test_a_dead_letter_that_fails_again_runs_only_once_in_one_redrive(
     """A rewritten dead letter is the youngest, and the redrive reads on while dead letters run."""
     monkeypatch.setattr("eventonce.letters.sources.READ_TOGETHER", 1)
     monkeypatch.setattr("eventonce.letters.bulk.RUN_TOGETHER", 1)
-    monkeypatch.setattr("eventonce.stores.sqlite.store.PAGE", 1)
+    monkeypatch.setattr("eventonce.stores.sqlite.store.LETTERS_A_PAGE", 1)
     Path("failing.py").write_text("def fail(job):\n    raise ValueError('again')\n")
     redriven = run("redrive", "--handler", "failing:fail", "--json")
     assert json.loads(redriven.err) == {"failed": 2, "invalid": 1}

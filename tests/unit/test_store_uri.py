@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from eventonce.errors import ConfigError
-from eventonce.stores.uri import Count, CountOrNone, Seconds, parse_uri
+from eventonce.stores.uri import Count, CountOrZero, Seconds, parse_uri
 
 SECRET = "s3cr3t"
 HELP = "Write redis://host."
@@ -18,7 +18,7 @@ HELP = "Write redis://host."
 class Options(msgspec.Struct):
     timeout: Seconds | None = None
     connections: Count = 5
-    wait_replicas: CountOrNone = 0
+    wait_replicas: CountOrZero = 0
     synchronous: Literal["normal", "full"] = "normal"
     prefix: str = "eventonce"
 

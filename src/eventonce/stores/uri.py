@@ -20,7 +20,7 @@ Seconds = Annotated[
     float, Meta(gt=0, le=3_600, description="a number of seconds, greater than 0 and at most 3600")
 ]
 Count = Annotated[int, Meta(ge=1, description="a whole number, at least 1")]
-CountOrNone = Annotated[int, Meta(ge=0, description="a whole number, 0 or greater")]
+CountOrZero = Annotated[int, Meta(ge=0, description="a whole number, 0 or greater")]
 
 _OPTION: Final = re.compile(r"[A-Za-z_]\w{0,39}", re.ASCII)
 _PATH: Final = re.compile(r" - at `\$\.(\w+)")

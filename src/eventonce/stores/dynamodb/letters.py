@@ -30,7 +30,7 @@ INDEX_ATTRIBUTES: Final = ("consumer",)
 ROOM: Final = 300_000
 """The most bytes of a packed dead letter in one item, which may have 409,600 with its names."""
 
-PAGE_LETTERS: Final = 25
+LETTERS_A_PAGE: Final = 25
 """Dead letters read at once: so many large ones fit into one answer, which has at most 16 MB."""
 
 SCAN_BYTES: Final = 64 * 2**20
@@ -111,7 +111,7 @@ def read_all(table: Table, consumer: str | None) -> Iterator[Letter]:
     for name, whose in _names(table):
         if consumer in (None, whose):
             page.append(name)
-        if len(page) == PAGE_LETTERS:
+        if len(page) == LETTERS_A_PAGE:
             yield from _unpacked(table, page)
             page = []
     yield from _unpacked(table, page)

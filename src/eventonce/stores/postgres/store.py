@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SWEEP_STEP: Final = 1_000
 """Records checked in one transaction of a sweep: about a millisecond."""
 
-LETTERS_AT_ONCE: Final = 200
+LETTERS_A_PAGE: Final = 200
 """Dead letters read in one call: each holds a whole event, and the reader may be slow."""
 
 
@@ -177,10 +177,10 @@ class PostgresStore:
         after = (-(2**63), b"")
         name = None if consumer is None else codec.text(consumer)
         while True:
-            page = self._ask("letters", *after, name, LETTERS_AT_ONCE)
+            page = self._ask("letters", *after, name, LETTERS_A_PAGE)
             for row in page:
                 yield codec.letter(row)
-            if len(page) < LETTERS_AT_ONCE:
+            if len(page) < LETTERS_A_PAGE:
                 return
             after = (page[-1][7], page[-1][0])
 

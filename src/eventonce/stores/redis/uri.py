@@ -20,7 +20,7 @@ from redis.sentinel import Sentinel
 
 from eventonce.aws.iam_tokens import TokenSigner
 from eventonce.errors import ConfigError, EventonceError
-from eventonce.stores.uri import CountOrNone, Seconds, StoreURI, parse_uri
+from eventonce.stores.uri import CountOrZero, Seconds, StoreURI, parse_uri
 
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
@@ -58,9 +58,9 @@ class Options(msgspec.Struct, frozen=True):
     prefix: str = PREFIX
     timeout: Seconds = TIMEOUT
     connect_timeout: Seconds = CONNECT_TIMEOUT
-    wait_replicas: CountOrNone = 0
+    wait_replicas: CountOrZero = 0
     client_name: str = ""
-    db: CountOrNone = 0
+    db: CountOrZero = 0
     ssl_ca_certs: str = ""
     ssl_certfile: str = ""
     ssl_keyfile: str = ""

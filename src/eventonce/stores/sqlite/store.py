@@ -42,7 +42,7 @@ LOOKS_AT_ONCE: Final = 512
 """Checks are saved up to this number: a tenth of a millisecond now and then, instead of a check in
 every call; half a millisecond if all of these records have expired."""
 
-PAGE: Final = 200
+LETTERS_A_PAGE: Final = 200
 """Dead letters read at once: each holds a whole event, and the reader may be slow."""
 
 
@@ -135,10 +135,10 @@ class SQLiteStore:
         after = queries.BEFORE_ALL_LETTERS
         while True:
             page = self._connections.read(
-                partial(queries.letters, consumer=consumer, after=after, limit=PAGE)
+                partial(queries.letters, consumer=consumer, after=after, limit=LETTERS_A_PAGE)
             )
             yield from page
-            if len(page) < PAGE:
+            if len(page) < LETTERS_A_PAGE:
                 return
             after = page[-1].at, page[-1].id
 

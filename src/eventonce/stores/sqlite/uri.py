@@ -19,7 +19,7 @@ WAIT: Final = 5.0
 """Seconds to wait for other processes by default: a batch takes milliseconds, a handler's
 transaction more, and a renewal that fails after this long is retried within a lease of 60 s."""
 
-HELP: Final = (
+_HELP: Final = (
     "Write sqlite:///file.db for a relative path, sqlite:////var/lib/file.db for a path from the "
     "root"
 )
@@ -64,7 +64,7 @@ class Location(msgspec.Struct, frozen=True):
 
 def read(uri: str) -> Location:
     """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=full&wait=5`."""
-    parts = parse_uri(uri, HELP)
+    parts = parse_uri(uri, _HELP)
     path = parts.path.removeprefix("/")
     if parts.hosts or parts.user or not path or not parts.path.startswith("/"):
         raise parts.refuse("the path of a file is missing")
