@@ -93,7 +93,7 @@ def test_with_a_pool_the_error_names_the_call_that_creates_the_schema(blank: Clu
         store = PostgresStore(pool, schema="other")
         with pytest.raises(StoreMismatch) as told:
             store.claim([fact(*new_keys(1))])
-        _, _, named = str(told.value).partition("Create it with: ")
+        _, _, named = str(told.value).partition("Create it: ")
         eval(named, {"PostgresStore": PostgresStore, "pool": pool})
         assert store.claim([fact(*new_keys(1))])[0].kind == "run"
     assert schemas(blank) == ["other"]

@@ -49,9 +49,7 @@ def migrate(table: Table, *, dry_run: bool = False) -> list[str]:
     """Add what the table lacks; return the steps that were done, or would be."""
     described = _described(table)
     if described is None:
-        raise StoreMismatch(
-            f'{table.ref} does not exist. Create it with: eventonce store create "{table.ref.uri}"'
-        )
+        raise StoreMismatch(f"{table.ref} does not exist. Create it: {table.ref.command('create')}")
     wrong = _wrong_key(table, described)
     if wrong:
         raise StoreMismatch(f"{table.ref}: {wrong}, and a table's key cannot be changed")
@@ -79,7 +77,7 @@ def check(table: Table) -> list[Finding]:
     # An endpoint that cannot be reached, or refuses the credentials, raises an error instead.
     described = _described(table)
     if described is None:
-        fix = f'Create it: eventonce store create "{table.ref.uri}"'
+        fix = f"Create it: {table.ref.command('create')}"
         return [Finding(f"{table.ref} does not exist", fix, missing=True)]
     wrong = _wrong_key(table, described)
     key = Finding(
@@ -92,7 +90,7 @@ def check(table: Table) -> list[Finding]:
 
 
 def _shape(table: Table, described: dict[str, Any]) -> Iterator[Finding]:
-    migrate_it = f'eventonce store migrate "{table.ref.uri}"'
+    migrate_it = table.ref.command("migrate")
     expires_by = _expires_by(table)
     yield Finding(
         f"items expire by {table.layout.expiry}",
@@ -197,7 +195,7 @@ def _wait(table: Table, ready: Callable[[dict[str, Any]], bool]) -> None:
         if time.monotonic() > end:
             raise StoreUnavailable(
                 f"{table.ref}: not ready after {CREATION_TIMEOUT:.0f} s. It is being created; "
-                f'check later with: eventonce store check "{table.ref.uri}"'
+                f"check later with: {table.ref.command('check')}"
             )
         time.sleep(CREATION_POLL)
 

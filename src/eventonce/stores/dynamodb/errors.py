@@ -31,6 +31,10 @@ class TableRef(msgspec.Struct, frozen=True):
     uri: str = ""
     """The URI, as the command line takes it."""
 
+    def command(self, verb: str) -> str:
+        """Return the command to type."""
+        return f'eventonce store {verb} "{self.uri}"'
+
     def __str__(self) -> str:
         return f"DynamoDB table {self.table}" + (f" ({self.where})" if self.where else "")
 
@@ -47,11 +51,11 @@ def refusal(code: str, message: str, ref: TableRef) -> EventonceError:
 
 
 def _error(kind: aws.Kind, code: str, message: str, name: str, ref: TableRef) -> EventonceError:
-    check = f'`eventonce store check "{ref.uri}"` shows what is missing'
+    check = f"`{ref.command('check')}` shows what is missing"
     if kind == "absent":
         return StoreMismatch(
-            f"{ref}: there is no such table for these credentials. Create it with: "
-            f'eventonce store create "{ref.uri}"'
+            f"{ref}: there is no such table for these credentials. Create it: "
+            f"{ref.command('create')}"
         )
     if code in _INVALID:
         if "exceeded" in message:

@@ -196,7 +196,7 @@ def _scanned(table: Table) -> list[tuple[str, str]]:
         raise StoreMismatch(
             f"{table.ref}: the table has no index of its dead letters: to find them, all "
             f"{size / 2**20:,.0f} MB of it would be read. Add the index, which costs very little: "
-            f'eventonce store migrate "{table.ref.uri}"'
+            f"{table.ref.command('migrate')}"
         )
     asked: dict[str, Any] = {
         "TableName": table.ref.table,

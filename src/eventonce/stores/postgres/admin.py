@@ -12,7 +12,7 @@ import psycopg
 from eventonce.core.ports import Finding, judged
 from eventonce.errors import StoreMismatch
 from eventonce.stores.postgres.codec import rows
-from eventonce.stores.postgres.errors import command, missing
+from eventonce.stores.postgres.errors import missing
 from eventonce.stores.postgres.uri import SCHEMA, Address
 
 FORMAT: Final = 1
@@ -134,7 +134,7 @@ def diagnose(connection: Connection, address: Address) -> str:
     return (
         f"{address.shown}: schema {address.schema} has format {FORMAT}, step {found}, but not all "
         f"of its tables and functions. Restore it, or drop it and create it again. To see what is "
-        f"missing: {command(address, 'check')}"
+        f"missing: {address.command('check')}"
     )
 
 

@@ -145,16 +145,8 @@ def missing(address: Address) -> str:
     """Return the advice for a schema that does not exist."""
     return (
         f"{address.shown}: schema {address.schema} of this database has no tables of eventonce. "
-        f"Create it with: {command(address, 'create')}"
+        f"Create it: {address.command('create')}"
     )
-
-
-def command(address: Address, verb: str) -> str:
-    """Return the command to type; the password of the URI is left out, for PGPASSWORD. For the
-    caller's own pool, whose address is unknown here, it is a call in Python."""
-    if not address.typed:
-        return f"PostgresStore(pool, schema={address.schema!r}).{verb}()"
-    return f'eventonce store {verb} "{address.typed}"'
 
 
 def _refusal(words: str) -> str:

@@ -96,6 +96,13 @@ class Address(msgspec.Struct, frozen=True):
         """The schema's name in a statement, quoted: it may be a reserved word."""
         return self.schema if self.schema == SCHEMA else f'"{self.schema}"'
 
+    def command(self, verb: str) -> str:
+        """Return the command to type; the password of the URI is left out, for PGPASSWORD. For the
+        caller's own pool, whose address is unknown here, it is a call in Python."""
+        if not self.typed:
+            return f"PostgresStore(pool, schema={self.schema!r}).{verb}()"
+        return f'eventonce store {verb} "{self.typed}"'
+
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
 

@@ -275,7 +275,7 @@ class SQLiteSchema:
             new_enough = sqlite3.sqlite_version_info >= OLDEST
             version = f"this Python has SQLite {sqlite3.sqlite_version}"
             yield judged(new_enough, version, UPGRADE)
-            migrate = f'eventonce store migrate "{self._location.uri}"'
+            migrate = self._location.command("migrate")
             yield judged(found.write_ahead, "it keeps a write-ahead log", migrate)
             yield Finding(MAY_WRITE)
             yield Finding("others may not read it", self._readable_by_others())
@@ -289,7 +289,7 @@ class SQLiteSchema:
 
     @property
     def _create(self) -> str:
-        return f'Create it: eventonce store create "{self._location.uri}"'
+        return f"Create it: {self._location.command('create')}"
 
     def _found(self) -> State | None:
         if not may(self._path, os.F_OK):

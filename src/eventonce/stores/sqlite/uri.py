@@ -61,6 +61,10 @@ class Location(msgspec.Struct, frozen=True):
         """The URI of the file, as the command line takes it."""
         return f"sqlite:///{quote(self.path.as_posix())}"
 
+    def command(self, verb: str) -> str:
+        """Return the command to type."""
+        return f'eventonce store {verb} "{self.uri}"'
+
 
 def read(uri: str) -> Location:
     """`sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=full&wait=5`."""
