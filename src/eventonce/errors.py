@@ -59,6 +59,14 @@ class StoreMismatch(StoreError):
     """The store has a schema or a format that this version cannot use."""
 
 
+def newer_record(form: str = "an unknown form") -> StoreMismatch:
+    """Return the error about a record in a form that this release does not know."""
+    return StoreMismatch(
+        f"a record has {form}, which this release cannot read: a newer eventonce wrote it. Install "
+        f"that release here too."
+    )
+
+
 class SealedError(StoreError):
     """The content is sealed, and is not opened: the key is missing, or the content was changed."""
 

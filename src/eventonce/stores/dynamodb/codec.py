@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.core.ledger import Record
-from eventonce.errors import StoreMismatch
+from eventonce.errors import newer_record
 from eventonce.types import MAX_ORDER
 
 FORMAT: Final = 1
@@ -77,10 +77,7 @@ class Layout(msgspec.Struct, frozen=True):
         if FORMAT_NAME not in item:
             return self._foreign(item)
         if int(item[FORMAT_NAME]["N"]) > FORMAT:
-            raise StoreMismatch(
-                f"an item has format {item[FORMAT_NAME]['N']}, made by a newer eventonce; this "
-                f"release reads up to format {FORMAT}. Install the newer release here too."
-            )
+            raise newer_record(f"format {item[FORMAT_NAME]['N']}")
         record = Record(
             **{
                 field: _TYPES[kind][1](item[name][kind])

@@ -19,7 +19,7 @@ from redis.crc import key_slot
 
 from eventonce.core import ledger
 from eventonce.core.ledger import Record
-from eventonce.errors import ConfigError, StoreMismatch
+from eventonce.errors import ConfigError, newer_record
 from eventonce.types import MAX_ORDER, Action, Claim, Settlement, SettleResult, Verdict, VerdictKind
 
 T = TypeVar("T", Claim, Settlement)
@@ -126,11 +126,6 @@ _TOO_LONG: Final = "a lease or a window is longer than two thousand years"
 class Unpackable(ValueError):
     """A claim that does not fit into a record."""
 
-
-NEWER_RECORD: Final = (
-    "a record has a form that this release cannot read: a newer eventonce wrote it. Install that "
-    "release here too."
-)
 
 _HEAD: Final = struct.Struct(">QBH").pack
 NOTHING_ASKED: Final = _HEAD(0, False, 0)
@@ -326,7 +321,7 @@ def verdicts(claims: Sequence[Claim], reply: Any) -> list[Verdict]:
 def _judged(fields: Sequence[Any]) -> Verdict:
     kind = _VERDICTS.get(fields[0])
     if kind is None:
-        return Verdict("error", error=StoreMismatch(NEWER_RECORD))
+        return Verdict("error", error=newer_record())
     _, token, attempt, wait, same_id, order, result, alone, spared = fields
     return Verdict(
         kind,
@@ -344,21 +339,21 @@ def _judged(fields: Sequence[Any]) -> Verdict:
 def kept(letters: bytes) -> list[SettleResult]:
     """Return the results from the answer of settle.lua."""
     if _MISMATCH in letters:
-        raise StoreMismatch(NEWER_RECORD)
+        raise newer_record()
     return [_KEPT[letter] for letter in letters]
 
 
 def cleared(count: int) -> int:
     """Return the count from the answer of clear.lua."""
     if count < 0:
-        raise StoreMismatch(NEWER_RECORD)
+        raise newer_record()
     return count
 
 
 def record(fields: Any) -> Record:
     """Return the record from the answer of show.lua."""
     if not isinstance(fields, list):
-        raise StoreMismatch(NEWER_RECORD)
+        raise newer_record()
     named = dict(zip(Record.__struct_fields__, fields, strict=True))
     return Record(
         **{

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.core.ledger import Record
-from eventonce.errors import StoreMismatch
+from eventonce.errors import newer_record
 
 DONE: Final = b"\x01"
 """A fact completed without result and digest: then its `by`."""
@@ -84,7 +84,4 @@ def unpack(token: int, until: int, body: bytes) -> Record:
         )
     if form == LISTED:
         return Record(token, *_decoder.decode(body[1:]))
-    raise StoreMismatch(
-        f"a record has form {body[:1].hex() or 'empty'}, which this release cannot read: a newer "
-        f"eventonce wrote it. Install that release here too."
-    )
+    raise newer_record(f"form {form.hex() or 'empty'}")
