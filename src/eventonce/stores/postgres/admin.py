@@ -58,7 +58,7 @@ _MAY_CALL: Final = b"""
 """
 
 _LOCK: Final = int.from_bytes(b"EvOn")
-"""The advisory lock under which a schema is created or changed."""
+"""The advisory lock under which a schema is created."""
 
 Connection = psycopg.Connection[Any]
 
@@ -67,7 +67,9 @@ def create(connection: Connection, address: Address, *, dry_run: bool) -> list[s
     """Create the schema; return the statements, none if it exists. Those of a dry run follow a
     comment, so that they can be given to psql."""
     with connection.transaction():
-        if _found(connection, address, alone=not dry_run) is not None:
+        if not dry_run:
+            _one(connection, "SELECT pg_advisory_xact_lock(%s)", _LOCK)
+        if _found(connection, address) is not None:
             return []
         statements = [
             statement
@@ -76,7 +78,11 @@ def create(connection: Connection, address: Address, *, dry_run: bool) -> list[s
             # `IF NOT EXISTS` needs the permission to create a schema even if it exists.
             if not (statement.startswith("CREATE SCHEMA") and _exists(connection, address))
         ]
-        return _run(connection, statements, dry_run=dry_run)
+        if dry_run:
+            return [_WOULD, *statements]
+        for statement in statements:
+            connection.execute(statement.encode())
+        return statements
 
 
 def migrate(connection: Connection, address: Address) -> list[str]:
@@ -138,10 +144,8 @@ def diagnose(connection: Connection, address: Address) -> str:
     )
 
 
-def _found(connection: Connection, address: Address, *, alone: bool = False) -> int | None:
+def _found(connection: Connection, address: Address) -> int | None:
     """Return the step of the schema; None if there are no tables of eventonce."""
-    if alone:
-        _one(connection, "SELECT pg_advisory_xact_lock(%s)", _LOCK)
     table = f"{address.quoted}.formats"
     if not _one(connection, "SELECT to_regclass(%s) IS NOT NULL", table):
         return None
@@ -197,14 +201,6 @@ def _exists(connection: Connection, address: Address) -> bool:
 def _one(connection: Connection, query: str, *args: object) -> Any:
     ((value,),) = rows(connection, query.encode(), *args)
     return value
-
-
-def _run(connection: Connection, statements: list[str], *, dry_run: bool) -> list[str]:
-    if dry_run:
-        return [_WOULD, *statements] if statements else []
-    for statement in statements:
-        connection.execute(statement.encode())
-    return statements
 
 
 def _read(script: str) -> str:
