@@ -267,7 +267,6 @@ def test_queues_are_encrypted_and_the_function_has_its_environment_variables() -
 def test_the_table_has_the_keys_and_the_index_that_the_store_reads() -> None:
     said = sam()["Parameters"]
     assert (said["TableKey"]["Default"], said["TableExpiry"]["Default"]) == (KEY, EXPIRY)
-    assert iam.INDEX == INDEX
     index = at(resources("AWS::DynamoDB::Table"), "Table.GlobalSecondaryIndexes")
     assert [it["AttributeName"] for it in index["KeySchema"]] == [INDEX_GROUP, INDEX_ORDER]
     store = made("aws_dynamodb_table")["store"]

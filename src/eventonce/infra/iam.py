@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from eventonce.infra.targets import Place, Target
 from eventonce.infra.topology import Topology
+from eventonce.stores.dynamodb.letters import INDEX
 
 Role = Literal["lambda", "worker", "operate", "send", "capture", "apply", "doctor"]
 Statement = dict[str, Any]
@@ -18,6 +19,9 @@ STORE_RIGHTS: Final = ("BatchGetItem", "PartiQLDelete", "PartiQLInsert", "PartiQ
 """The rights for claims, settlements and dead letters. A statement of a PartiQL batch needs the
 right of its own verb, not BatchExecuteStatement. PartiQLDelete is for the extra parts of a large
 dead letter that was kept twice."""
+
+DESCRIBE_RIGHTS: Final = ("DescribeTable", "DescribeTimeToLive")
+"""The rights to check a table."""
 
 QUEUE_RIGHTS: Final = ("ChangeMessageVisibility", "DeleteMessage", "GetQueueUrl", "ReceiveMessage")
 """The rights to receive; SQS has no rights for batches: the right for one message is enough."""
@@ -79,7 +83,6 @@ LIST_RIGHTS: Final = (
 beforehand."""
 
 TRANSFORM: Final = "transform/Serverless-2016-10-31"
-INDEX: Final = "letters"
 
 
 def policy(role: Role, topology: Topology, place: Place) -> dict[str, Any]:
@@ -150,9 +153,8 @@ def _operate(topology: Topology, place: Place) -> list[Statement]:
     found = [_allow("DeadLetters", "sqs", QUEUE_RIGHTS, dead)]
     if topology.table is not None:
         table = table_arn(topology, place)
-        described = ("DescribeTable", "DescribeTimeToLive")
         found.append(_letters(topology, place))
-        found.append(_allow("Describe", "dynamodb", described, table))
+        found.append(_allow("Describe", "dynamodb", DESCRIBE_RIGHTS, table))
     return found
 
 
@@ -175,8 +177,7 @@ def _doctor(topology: Topology, place: Place) -> list[Statement]:
     ]
     if topology.table is not None:
         table = table_arn(topology, place)
-        described = ("DescribeTable", "DescribeTimeToLive")
-        found.append(_allow("Store", "dynamodb", [*STORE_RIGHTS, *described], table))
+        found.append(_allow("Store", "dynamodb", [*STORE_RIGHTS, *DESCRIBE_RIGHTS], table))
         found.append(_letters(topology, place))
     return found
 
