@@ -205,7 +205,7 @@ def read(uri: str) -> Address:
         raise parts.refuse("this is not the URI of a Redis store")
     options = parts.read(Options)
     service, path, database = _path(parts, kind, options)
-    _check(parts, kind, options, secure=secure)
+    _check(parts, kind, secure=secure)
     socket_options: dict[str, Any] = {
         "socket_timeout": options.timeout,
         "socket_connect_timeout": options.connect_timeout,
@@ -216,7 +216,7 @@ def read(uri: str) -> Address:
         tls = {name: getattr(options, name) for name in (*_FILES, "ssl_cert_reqs")}
         socket_options |= {"ssl": True, **{name: it for name, it in tls.items() if it}}
     login: dict[str, Any] = {"username": parts.user, "password": parts.password}
-    if options.iam:
+    if "iam" in parts.options:
         login = {"credential_provider": Tokens(options.iam, parts.user or "", options.region)}
     port = SENTINEL_PORT if service else PORT
     return Address(
@@ -252,7 +252,7 @@ def _path(parts: StoreURI, kind: str, options: Options) -> tuple[str, str, int]:
     return service, "", int(database or 0)
 
 
-def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> None:
+def _check(parts: StoreURI, kind: str, *, secure: bool) -> None:
     """Raise ConfigError for parts that cannot be combined."""
     named = set(parts.options)
     problems = {
@@ -274,8 +274,6 @@ def _check(parts: StoreURI, kind: str, options: Options, *, secure: bool) -> Non
     for problem, found in problems.items():
         if found:
             raise parts.refuse(problem)
-    if "iam" in named:
-        _cache(options.iam)
 
 
 _CACHES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
