@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +12,7 @@ from eventonce.core.ports import Finding, judged
 from eventonce.errors import StoreMismatch
 from eventonce.stores.postgres.codec import rows
 from eventonce.stores.postgres.errors import missing
-from eventonce.stores.postgres.uri import SCHEMA, Address
+from eventonce.stores.postgres.uri import Address
 
 FORMAT: Final = 1
 """The format that this release works with; rises only if older releases could not work with it."""
@@ -22,7 +21,6 @@ OLDEST_SERVER: Final = 130_000
 """PostgreSQL 13, as the server numbers itself; the tests run on 15 and 18."""
 
 _SCRIPTS: Final = ("schema.sql", "claim.sql", "settle.sql", "sweep.sql")
-_SCHEMA_NAME: Final = re.compile(rf"\b{SCHEMA}(?=\.|;)")
 RIGHTS: Final = {
     "formats": ("SELECT",),
     "records": ("SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -212,7 +210,7 @@ def _statements(script: str, address: Address) -> Iterator[str]:
     a function's body."""
     statement: list[str] = []
     within = False
-    for line in _SCHEMA_NAME.sub(address.quoted, script).splitlines():
+    for line in address.in_schema(script).splitlines():
         if not statement and (not line.strip() or line.startswith("--")):
             continue
         statement.append(line)

@@ -339,7 +339,7 @@ def _queries(address: Address) -> Mapping[str, bytes]:
     """Return the statements of queries.sql by name, with this schema's name in them; as bytes: the
     driver's types refuse text that is composed."""
     script = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
-    _, *parts = script.replace(f"{SCHEMA}.", f"{address.quoted}.").split("-- name: ")
+    _, *parts = address.in_schema(script).split("-- name: ")
     statements = {}
     for part in parts:
         name, *lines = part.splitlines()

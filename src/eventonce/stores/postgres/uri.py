@@ -52,7 +52,8 @@ it."""
 
 _HELP: Final = "Write postgresql://user:password@host:5432/database"
 
-_SCHEMA_FORM: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_OPTION: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_SCHEMA_NAME: Final = re.compile(rf"\b{SCHEMA}(?=\.|;)")
 Schema = Annotated[
     str,
     Meta(
@@ -95,6 +96,10 @@ class Address(msgspec.Struct, frozen=True):
     def quoted(self) -> str:
         """The schema's name in a statement, quoted: it may be a reserved word."""
         return self.schema if self.schema == SCHEMA else f'"{self.schema}"'
+
+    def in_schema(self, script: str) -> str:
+        """Return a script for this schema: with its name in place of the default one."""
+        return _SCHEMA_NAME.sub(self.quoted, script)
 
     def command(self, verb: str) -> str:
         """Return the command to type; the password of the URI is left out, for PGPASSWORD. For the
@@ -169,7 +174,7 @@ def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
         make_conninfo("", **others)
     except psycopg.Error:
         # A word that cannot be the name of an option may be a part of a password.
-        names = [name for name in others if _SCHEMA_FORM.fullmatch(name)]
+        names = [name for name in others if _OPTION.fullmatch(name)]
         raise ConfigError(
             f"store {parts.shown}: one of {', '.join(names) or 'its options'} is neither an option "
             f"of libpq nor of this store ({', '.join(Options.__struct_fields__)})"
