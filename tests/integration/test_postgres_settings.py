@@ -159,8 +159,8 @@ def test_a_tls_error_is_a_mistake_in_the_configuration_at_first_and_an_outage_la
 ) -> None:
     """A certificate may be replaced at that moment."""
     error, address = psycopg.OperationalError(said), read("postgresql://me@host/db")
-    assert type(explain(error, address, proven=False)) is ConfigError
-    assert type(explain(error, address, proven=True)) is StoreUnavailable
+    assert type(explain(error, address, has_answered=False)) is ConfigError
+    assert type(explain(error, address, has_answered=True)) is StoreUnavailable
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_name_of_a_host_does_not_make_an_error_a_mistake_in_the_configuratio
     said: str,
 ) -> None:
     error, address = psycopg.OperationalError(said), read("postgresql://me@host/db")
-    assert type(explain(error, address, proven=False)) is StoreUnavailable
+    assert type(explain(error, address, has_answered=False)) is StoreUnavailable
 
 
 def test_a_connection_in_place_of_a_pool_is_refused(cluster: Cluster) -> None:

@@ -234,7 +234,7 @@ class Connections:
         self.address = address
         self.work = work
         self.handlers = handlers
-        self.proven = False
+        self.has_answered = False
         """Whether the server has answered: a later refusal is an outage, not a wrong setting."""
         self._closed = False
 
@@ -250,11 +250,11 @@ class Connections:
             _, answer = self._tried(self.work, work)
         except psycopg.Error as error:
             if error.sqlstate not in UNKNOWN_OBJECT:
-                raise explain(error, self.address, proven=self.proven) from error
+                raise explain(error, self.address, has_answered=self.has_answered) from error
             with self.explaining():
                 _, told = self._tried(self.work, lambda it: diagnose(it, self.address))
             raise StoreMismatch(told) from error
-        self.proven = True
+        self.has_answered = True
         return answer
 
     @contextmanager
@@ -264,7 +264,7 @@ class Connections:
         self._still_open()
         with self.explaining():
             connection, end = self._tried(self.handlers, self.handlers.begin, hold=True)
-        self.proven = True
+        self.has_answered = True
         _mark(connection, in_handler=True)
         try:
             yield connection
@@ -332,7 +332,7 @@ class Connections:
         try:
             yield
         except psycopg.Error as error:
-            raise explain(error, self.address, proven=self.proven) from error
+            raise explain(error, self.address, has_answered=self.has_answered) from error
 
     def close(self) -> None:
         """Close the store's own connections; an external pool stays open."""

@@ -62,7 +62,7 @@ ABSENT_CODES: Final = (("database", "3D000"), ("role", "28000"), ("user", "28000
 """The objects that `... does not exist` can be about."""
 
 
-def explain(error: psycopg.Error, address: Address, *, proven: bool) -> EventonceError:
+def explain(error: psycopg.Error, address: Address, *, has_answered: bool) -> EventonceError:
     """Return our error for the driver's."""
     code = error.sqlstate or _refusal(str(error))
     schema, place = address.quoted, address.shown
@@ -70,7 +70,7 @@ def explain(error: psycopg.Error, address: Address, *, proven: bool) -> Eventonc
     if mistake:
         # Before the first answer it is a wrong setting. Later it may pass: for example, a password
         # is being rotated, or a grant was revoked.
-        refusal = StoreUnavailable if proven else ConfigError
+        refusal = StoreUnavailable if has_answered else ConfigError
         return refusal(f"{place}: {mistake}. {_message(error)}")
     match code[:2], code:
         case _, code if code in UNKNOWN_OBJECT:

@@ -301,7 +301,7 @@ class PostgresTransaction:
             return True
         if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.errors.QueryCanceled):
             return False
-        explained = explain(error, self._connections.address, proven=True)
+        explained = explain(error, self._connections.address, has_answered=True)
         return isinstance(explained, StoreUnavailable)
 
     def _refuse_unusable(self) -> None:
