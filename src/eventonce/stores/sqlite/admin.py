@@ -179,7 +179,7 @@ def _has_tables(connection: sqlite3.Connection, path: Path) -> bool:
     if found != FORMAT:
         raise StoreMismatch(
             f"{path}: the tables in this file have format {found}, and this release works with "
-            f"format {FORMAT}. Install the release that made them here too, or give another path."
+            f"format {FORMAT}. Install the release that made them here too, or give another path"
         )
     return True
 
