@@ -167,8 +167,7 @@ def _server(parts: StoreURI) -> dict[str, str]:
 
 def _libpq(parts: StoreURI, options: Options) -> Mapping[str, str]:
     """Return the options of libpq; a region without IAM counts as one of them."""
-    ours = {"schema", "connections", "transactions", "timeout", "iam"}
-    ours |= {"region"} if options.iam is not None else set()
+    ours = set(Options.__struct_fields__) - ({"region"} if options.iam is None else set())
     others = {name: value for name, value in parts.options.items() if name not in ours}
     try:
         make_conninfo("", **others)
