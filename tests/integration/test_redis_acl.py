@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eventonce.errors import ConfigError
+from eventonce.errors import ConfigError, StoreUnavailable
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, version
 from eventonce.types import Action, Settlement
@@ -105,5 +105,20 @@ def test_a_user_may_not_use_keys_with_another_prefix(node: Node) -> None:
     store = RedisStore.from_uri(uri)
     with pytest.raises(ConfigError, match="lacks a permission"):
         store.claim([fact(*new_keys(1))])
+    store.close()
+    node.client().execute_command("ACL LOG", "RESET")
+
+
+def test_a_user_without_a_command_of_the_scripts_lacks_a_permission(node: Node) -> None:
+    node.client().execute_command(
+        "ACL", "SETUSER", "few", "on", ">password", "~eventonce:*", "+@all", "-set"
+    )
+    store = RedisStore.from_uri(f"redis://few:password@127.0.0.1:{node.port}")
+    claim = fact(*new_keys(1))
+    with pytest.raises(ConfigError, match="lacks a permission"):
+        store.claim([claim])
+    assert store.show(claim.key) is None
+    with pytest.raises(StoreUnavailable, match="lacks a permission"):
+        store.claim([claim])
     store.close()
     node.client().execute_command("ACL LOG", "RESET")

@@ -41,6 +41,10 @@ _FORBIDDEN: Final = (
     "this user lacks a permission that eventonce needs ({said}). Give it the keys and commands in "
     "docs/stores/redis.md."
 )
+_FORBIDDEN_IN_SCRIPT: Final = (
+    "ACL failure in script",  # Valkey
+    "The user executing the script can't",  # Redis 6.2 and 7
+)
 _IN_A_CLUSTER: Final = (
     "this server is part of a cluster, and the key lies on another one. Write redis+cluster:// "
     "instead of redis://, or give a RedisCluster client."
@@ -139,7 +143,7 @@ def explain(
         return StoreUnavailable(f"{where}: {_AWAY.format(said=said)}")
     if isinstance(error, RedisClusterException):
         return _explain_cluster(error, where, said, has_answered=has_answered)
-    return _explain_words(where, said)
+    return _explain_words(where, said, has_answered=has_answered)
 
 
 def _explain_cluster(
@@ -166,11 +170,13 @@ def _insecure(said: str) -> bool:
     return "certificate" in said.lower() or "SSL" in said
 
 
-def _explain_words(where: str, said: str) -> EventonceError:
+def _explain_words(where: str, said: str, *, has_answered: bool) -> EventonceError:
     """Return our error by the words of an error that has no class in the driver."""
     for sign, message in _SAYINGS:
         if sign in said:
             return StoreUnavailable(f"{where}: {message} ({said}). Try again.")
+    if any(sign in said for sign in _FORBIDDEN_IN_SCRIPT):
+        return _setting(where, _FORBIDDEN.format(said=said), has_answered=has_answered)
     if "CROSSSLOT" in said:  # of drivers before 6
         return ConfigError(f"{where}: {_IN_A_CLUSTER}")
     if "DB index" in said or "SELECT is not allowed" in said:
