@@ -72,6 +72,9 @@ class Store(Protocol):
     worker takes any other StoreError for a failure of the whole store, too.
     Asking again with the same nonces and tokens is always safe.
     `now` is for tests; without it the store's own clock decides.
+    A store may have an attribute `embedded`, which is False unless it has one: True if only one
+    machine can use the store, and claims delete expired records in passing. A consumer on it needs
+    no name of its own, and a worker does not sweep it.
     """
 
     def claim(self, claims: Sequence[Claim], now: int | None = None) -> list[Verdict]:
