@@ -17,6 +17,7 @@ import redis.asyncio
 
 from eventonce.core.ports import Stats, StoreSchema, offers
 from eventonce.errors import ConfigError, EventonceError, StoreMismatch, StoreUnavailable
+from eventonce.stores import check_uri
 from eventonce.stores.redis import RedisStore
 from eventonce.testing.cases.samples import fact, new_keys, new_letters
 from eventonce.types import Claim
@@ -128,6 +129,9 @@ def test_no_secret_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> No
 def test_an_empty_prefix_or_a_prefix_with_braces_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigError, match="prefix"):
         RedisStore(redis.Redis(), prefix=prefix)
+    # `eventonce check` opens no store.
+    with pytest.raises(ConfigError, match=r"redis://host.*prefix"):
+        check_uri(f"redis://host?prefix={prefix}")
 
 
 def test_an_asyncio_client_is_refused() -> None:

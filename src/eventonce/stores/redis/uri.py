@@ -7,9 +7,10 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 from redis import Redis, RedisCluster
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
@@ -52,10 +53,16 @@ _SCHEME_KINDS: Final = ("", "cluster", "sentinel", "unix")
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
+Prefix = Annotated[
+    str, Meta(pattern=r"^[^{}]+$", description="at least one character, and no { or }")
+]
+"""Braces set the slot of a key, and records are spread over several slots (`codec.Keys`)."""
+
+
 class Options(msgspec.Struct, frozen=True):
     """The options of the URI; docs/stores/redis.md explains them."""
 
-    prefix: str = PREFIX
+    prefix: Prefix = PREFIX
     timeout: Seconds = TIMEOUT
     connect_timeout: Seconds = CONNECT_TIMEOUT
     wait_replicas: CountOrZero = 0
