@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eventonce.errors import ConfigError, StoreUnavailable
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable
 from eventonce.stores.redis import RedisStore
-from eventonce.testing.cases.samples import fact, new_keys, version
+from eventonce.testing.cases.samples import fact, new_keys, new_letters, version
 from eventonce.types import Action, Settlement
 from tests.helpers import until
 from tests.integration.test_redis_clients import works
@@ -120,5 +120,24 @@ def test_a_user_without_a_command_of_the_scripts_lacks_a_permission(node: Node) 
     assert store.show(claim.key) is None
     with pytest.raises(StoreUnavailable, match="lacks a permission"):
         store.claim([claim])
+    store.close()
+    node.client().execute_command("ACL LOG", "RESET")
+
+
+def test_a_dead_letter_that_a_right_was_missing_for_is_listed_when_it_is_put_again(
+    node: Node,
+) -> None:
+    node.client().execute_command(
+        "ACL", "SETUSER", "few", "on", ">password", "~eventonce:*", "+@all", "-zadd"
+    )
+    few = RedisStore.from_uri(f"redis://few:password@127.0.0.1:{node.port}")
+    store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}")
+    (letter,) = new_letters(1)
+    with pytest.raises(EventonceError):
+        few.put_letters([letter])
+    store.put_letters([letter])
+    assert letter in list(store.letters())
+    assert store.drop_letters([letter.id]) == 1
+    few.close()
     store.close()
     node.client().execute_command("ACL LOG", "RESET")
