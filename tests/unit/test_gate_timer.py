@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from types import SimpleNamespace
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 
@@ -265,6 +267,27 @@ def test_the_timer_of_a_consumer_that_is_not_closed_ends_by_itself(
     timer = timer_of(consumer)
     timer.join(PATIENCE)
     assert not timer.is_alive()
+
+
+def test_a_sleeping_timer_keeps_nothing_of_a_batch_that_has_ended() -> None:
+    """A batch may have large events, results and tracebacks, and the sleep may last a minute."""
+
+    class Large:
+        """A value whose deletion can be observed."""
+
+    held: list[ReferenceType[Large]] = []
+
+    def fails(_: Job) -> None:
+        large = Large()
+        held.append(ref(large))
+        # The timer has looked at this batch, and sleeps.
+        until(lambda: consumer.runtime.gate._wake._waiters)  # type: ignore[attr-defined]
+        raise ValueError("no line")
+
+    with Consumer(MemoryStore(), rules=ruled(lease=3600), handler=fails) as consumer:
+        assert statuses(consumer.process([call(1)])) == ["failed"]
+        gc.collect()
+        assert [one() for one in held] == [None]
 
 
 def test_a_stopped_timer_has_no_time_for_its_next_check(monkeypatch: pytest.MonkeyPatch) -> None:

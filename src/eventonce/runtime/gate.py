@@ -297,14 +297,7 @@ class Gate:
             now = time.monotonic()
             if self._timer is not own:
                 return
-            ready: list[LeasedRuns] = []
-            size = 0
-            for leased in sorted(self._leased, key=attrgetter("due")):
-                size += len(leased.runs)
-                # The others are visited next, without a sleep.
-                if leased.due > now or (ready and size > MOST_ITEMS):
-                    break
-                ready.append(leased)
+            ready = self._ready(now)
             if not ready:
                 self._sleep(own, now)
                 return
@@ -329,6 +322,19 @@ class Gate:
         for leased in ready:
             if leased.starter is not None:
                 leased.starter.end_closed()
+
+    def _ready(self, now: float) -> list[LeasedRuns]:
+        """Return the runs that are due, the earliest first, as far as one call takes them. Not a
+        part of `_tend`, whose variables would keep an ended batch while the timer sleeps."""
+        ready: list[LeasedRuns] = []
+        size = 0
+        for leased in sorted(self._leased, key=attrgetter("due")):
+            size += len(leased.runs)
+            # The others are visited next, without a sleep.
+            if leased.due > now or (ready and size > MOST_ITEMS):
+                break
+            ready.append(leased)
+        return ready
 
     def _sleep(self, own: threading.Thread, now: float) -> None:
         """Sleep until the next runs are due. Only a batch that is due earlier wakes the timer: a
