@@ -27,10 +27,14 @@ Parts = Callable[[], Awaitable[Mapping[str, str]]]
 
 async def live(request: Request) -> Response:
     """Stream the health, for pages without other live parts."""
-    return stream(request)
+    return stream(request, _no_parts)
 
 
-def stream(request: Request, parts: Parts | None = None) -> Response:
+async def _no_parts() -> Mapping[str, str]:
+    return {}
+
+
+def stream(request: Request, parts: Parts) -> Response:
     """Stream the health and these parts, each when it has changed, until the browser leaves."""
     context = context_of(request)
     if context.streams >= MOST_STREAMS:
@@ -38,7 +42,7 @@ def stream(request: Request, parts: Parts | None = None) -> Response:
     return StreamingResponse(_events(context, parts), headers=STREAM_HEADERS)
 
 
-async def _events(context: Context, parts: Parts | None) -> AsyncIterator[str]:
+async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
     context.streams += 1
     try:
         sent: dict[str, str] = {}
@@ -46,11 +50,8 @@ async def _events(context: Context, parts: Parts | None) -> AsyncIterator[str]:
         while not context.snapshots.ended.is_set():
             snapshot = await context.snapshots.latest()
             told: dict[str, str] = {"health": health(snapshot), "state": snapshot.health.state}
-            if parts is not None:
-                with suppress(
-                    Unavailable
-                ):  # The health names the outage; the parts stay unchanged.
-                    told |= await parts()
+            with suppress(Unavailable):  # The health names the outage; the parts stay unchanged.
+                told |= await parts()
             changed = {name: text for name, text in told.items() if sent.get(name) != text}
             if changed:
                 sent |= changed
