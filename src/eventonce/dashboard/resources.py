@@ -4,8 +4,7 @@ block."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
@@ -90,17 +89,12 @@ class Resources:
         """The history, for quick queries; use `searching` for slow ones."""
         with self._lock:
             if self._looking is None:
-                self._looking = self._history()
+                self._looking = self.searching()
             return self._looking
 
-    @contextmanager
-    def searching(self) -> Iterator[History]:
+    def searching(self) -> History:
         """Open the history on a connection of its own, for slow queries: quick ones need not wait
-        for them."""
-        with self._history() as history:
-            yield history
-
-    def _history(self) -> History:
+        for them. The caller closes it."""
         if not self.history:
             raise ConfigError(NO_HISTORY)
         return History(self.history, look=True, secrets=self.secrets)
