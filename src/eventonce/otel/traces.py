@@ -42,9 +42,9 @@ EVENTS: Final = "eventonce.events."
 INVOCATION: Final = "_X_AMZN_TRACE_ID"
 """The variable that has the trace context of a Lambda invocation."""
 
-_PART: Final = re.compile(r"\s*(Root|Parent|Sampled)\s*=\s*([0-9a-fA-F-]+)\s*")
-_ROOT: Final = re.compile(r"1-([0-9a-fA-F]{8})-([0-9a-fA-F]{24})")
-_SPAN: Final = re.compile(r"[0-9a-fA-F]{16}")
+_XRAY_PART: Final = re.compile(r"\s*(Root|Parent|Sampled)\s*=\s*([0-9a-fA-F-]+)\s*")
+_XRAY_ROOT: Final = re.compile(r"1-([0-9a-fA-F]{8})-([0-9a-fA-F]{24})")
+_XRAY_PARENT: Final = re.compile(r"[0-9a-fA-F]{16}")
 
 
 class Caller(NamedTuple):
@@ -235,9 +235,9 @@ def ambient() -> Context | None:
 
 def xray(header: str) -> Caller | None:
     """Return the sender by a header of X-Ray; None if the header names no span."""
-    said = {part[1]: part[2] for part in map(_PART.fullmatch, header.split(";")) if part}
-    root, parent = _ROOT.fullmatch(said.get("Root", "")), said.get("Parent", "")
-    if not root or not _SPAN.fullmatch(parent):
+    said = {part[1]: part[2] for part in map(_XRAY_PART.fullmatch, header.split(";")) if part}
+    root, parent = _XRAY_ROOT.fullmatch(said.get("Root", "")), said.get("Parent", "")
+    if not root or not _XRAY_PARENT.fullmatch(parent):
         return None
     sampled = said.get("Sampled") == "1"
     flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
