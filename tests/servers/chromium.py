@@ -1,7 +1,7 @@
 """A browser without a window: Debian's Chromium, or Chrome where that is installed.
 
-Chromium's headless shell has the same engine, and draws no windows, menus and tabs for nobody: the
-tests take a third of the processor time with it.
+Chromium's headless shell has the same engine without windows, menus and tabs: the tests take half
+of the processor time with it.
 """
 
 from __future__ import annotations
