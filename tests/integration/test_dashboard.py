@@ -276,13 +276,16 @@ def test_a_click_is_not_lost_to_an_update(browser: Browser, site: Site) -> None:
 
 
 def test_a_page_whose_stream_was_refused_becomes_live_later(browser: Browser, site: Site) -> None:
-    """As while too many live pages are open: a browser does not repeat a refused stream."""
+    """As while too many live pages are open: a browser does not repeat a refused stream. The plot
+    gets the points of the meantime."""
+    loads = "performance.getEntriesByType('resource').filter(it => it.name.includes('/rates'))"
     with opened(browser, site, "/?live=off") as (page, _, _):
         page.route(re.compile("/live"), lambda route: route.fulfill(status=503), times=2)
-        page.goto(f"{site.url}/store")
+        page.goto(f"{site.url}/")
         expect(page.locator("#health")).to_contain_text("This page is not live now")
         expect(page.locator("#health")).not_to_contain_text("This page is not live now")
         expect(page.locator("[data-part=state]")).not_to_have_text("Not live")
+        page.wait_for_function(f"{loads}.length === 2")
 
 
 def test_a_view_survives_a_reload(browser: Browser, site: Site) -> None:

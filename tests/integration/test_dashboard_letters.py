@@ -478,7 +478,13 @@ def test_hidden_pages_hold_no_stream_and_are_updated_when_they_are_shown(
         streams = "performance.getEntriesByType('resource').filter(it => it.name.includes('/live'))"
         assert behind.evaluate(f"{streams}.length") == 0
         behind.evaluate("document.getElementById('health').textContent = 'old'")
-        behind.evaluate("window.seen = true; document.dispatchEvent(new Event('visibilitychange'))")
+        turn = "document.dispatchEvent(new Event('visibilitychange'))"
+        behind.evaluate(f"window.seen = true; {turn}")
+        expect(behind.locator("#health")).not_to_have_text("old")
+        with behind.expect_event("requestfailed", lambda request: "/live" in request.url):
+            behind.evaluate(f"window.seen = false; {turn}")
+        behind.evaluate("document.getElementById('health').textContent = 'old'")
+        behind.evaluate(f"window.seen = true; {turn}")
         expect(behind.locator("#health")).not_to_have_text("old")
         assert not said
 
