@@ -256,8 +256,10 @@ def test_a_request_beyond_the_bound_waits_unread_for_its_turn(
         await held.going.acquire()
         others = [asyncio.ensure_future(_posted(held, port, name)) for name in "bcd"]
         await _until(lambda: sum(bool(line.held) for line in served.connections.values()) == 3)
+        waited = [line for line in served.connections.values() if line.held]
         held.finish.set()
         assert await asyncio.gather(first, *others) == [b"200"] * 4
+        assert all(line._turn.cancelled() for line in waited), "the next request has its whole time"
 
     play(_served(held, story))
 

@@ -184,6 +184,50 @@ def test_a_body_that_does_not_arrive_in_time_is_408_and_the_connection_ends(
     assert endpoint.letters() == []
 
 
+BODY = msgspec.json.encode(call("a"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "timers"),
+    [
+        pytest.param([(BODY, False)], 2, id="answered"),
+        pytest.param([(BODY[:5], True), (BODY[5:], False)], 2, id="in two pieces"),
+        pytest.param([(b" " * 2000, True)], 1, id="refused"),
+        pytest.param([(BODY[:5], True), None], 1, id="disconnected"),
+    ],
+)
+def test_no_timeout_of_a_request_outlives_the_request(
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: list[tuple[bytes, bool] | None],
+    timers: int,
+) -> None:
+    """The timeout of the body would cancel a request whose handler runs, and that of the answer
+    would send a second answer."""
+
+    async def story() -> None:
+        loop, came = asyncio.get_running_loop(), iter(messages)
+        later, set_ = loop.call_later, list[asyncio.TimerHandle]()
+
+        def call_later(*given: Any) -> asyncio.TimerHandle:
+            set_.append(later(*given))
+            return set_[-1]
+
+        async def receive() -> Any:
+            message = next(came)
+            if message is None:
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": message[0], "more_body": message[1]}
+
+        app = receiver(endpoint.consumer, msgspec.structs.replace(OPEN, max_body=1000))
+        monkeypatch.setattr(loop, "call_later", call_later)
+        await app(_scope(), receive, Sent().take)
+        monkeypatch.undo()
+        assert [one.cancelled() for one in set_] == [True] * timers
+
+    play(story())
+
+
 def test_a_client_that_disconnects_during_the_body_leaves_no_dead_letter(
     endpoint: Endpoint,
 ) -> None:
