@@ -152,14 +152,13 @@ def _under_way(context: Context) -> Html | None:
     going = [action for action in latest if not action.ended]
     if not latest:
         return None
-    shown = going or latest[:1]
-    told = [
-        tag("a", f"{action.kind.capitalize()}", href=f"/actions/{action.id}") for action in shown
-    ]
     words = "Under way: " if going else "Last action: "
     states = [
-        joined(link, f" by {action.who}: {action.state}. ")
-        for link, action in zip(told, shown, strict=True)
+        joined(
+            tag("a", action.kind.capitalize(), href=f"/actions/{action.id}"),
+            f" by {action.who}: {action.state}. ",
+        )
+        for action in going or latest[:1]
     ]
     return tag("p", words, *states, tag("a", "All actions", href="/actions"), class_="note")
 
@@ -245,11 +244,7 @@ def _latest(chosen: LetterQuery, person: Person, found: Found) -> Html | None:
         return tag("p", "There are none.", class_="note") if told else None
     rows = [
         (
-            tag(
-                "a",
-                when(letter.at),
-                href=_link_to(letter, chosen),
-            ),
+            tag("a", when(letter.at), href=_link_to(letter, chosen)),
             letter.status,
             dotted(event.type) if (event := event_of(letter)) is not None else "none",
             dotted(letter.rule),
