@@ -1,8 +1,8 @@
-"""The frame of every page: the health, the navigation, and the command with the same result."""
+"""The frame of every page (health, navigation, command), and the elements that pages share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,9 @@ NAVIGATION: Final = {
     "/shadow": "Shadow",
 }
 """The pages in the navigation, by their paths."""
+
+SPARK_WIDTH: Final = 160  # pixels
+SPARK_HEIGHT: Final = 24  # pixels
 
 
 async def framed(
@@ -121,6 +124,28 @@ table: Final = partial(layout.table, labelled=True)
 def section(title: str, *parts: Html | None) -> Html:
     """Return a part of a page with a heading."""
     return tag("section", tag("h2", title), *parts)
+
+
+def spark(values: Sequence[float], said: str, *, wide: int = SPARK_WIDTH) -> Html:
+    """Return a small line plot from the oldest value to the newest; `said` is its text for screen
+    readers, and `wide` its width in pixels."""
+    top = max(values, default=0) or 1
+    step = wide / max(1, len(values) - 1)
+    way = " ".join(
+        f"{'L' if place else 'M'}{place * step:.1f} "
+        f"{SPARK_HEIGHT - 1 - (SPARK_HEIGHT - 3) * value / top:.1f}"
+        for place, value in enumerate(values)
+    )
+    return tag(
+        "svg",
+        tag("path", d=way, class_="line accent"),
+        viewBox=f"0 0 {wide} {SPARK_HEIGHT}",
+        width=wide,
+        height=SPARK_HEIGHT,
+        role="img",
+        aria_label=said,
+        class_="spark",
+    )
 
 
 def _current(path: str, to: str) -> str | None:

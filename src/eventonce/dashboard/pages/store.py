@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import framed, live_parts
+from eventonce.dashboard.layout import framed, live_parts, spark
 from eventonce.dashboard.snapshots import STORE_INTERVAL, StoreSnapshot
-from eventonce.dashboard.spark import spark
 from eventonce.history.story import moment
 from eventonce.markup import THIN, Html, joined, number, tag
 from eventonce.study.page.layout import entries

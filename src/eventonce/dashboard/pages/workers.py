@@ -14,9 +14,8 @@ from eventonce.clock import wall_clock
 from eventonce.dashboard.blocking_calls import Unavailable
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.event_stream import stream
-from eventonce.dashboard.layout import framed, live_parts, section, table
+from eventonce.dashboard.layout import framed, live_parts, section, spark, table
 from eventonce.dashboard.resources import Resources
-from eventonce.dashboard.spark import spark
 from eventonce.history.leases import Lease, Watched, WorkerState, process_name
 from eventonce.history.story import moment
 from eventonce.history.workers import Worker, ago, condition, notes
