@@ -253,6 +253,25 @@ def test_a_dead_letter_that_came_after_the_dry_run_is_not_dropped() -> None:
     assert [one.id for one in store.letters()] == ["late"]
 
 
+def test_an_action_links_to_the_dead_letters_of_its_filter() -> None:
+    """Also to those that came later: neither the id of one nor the end of the time counts."""
+    store = store_of(*LETTERS)
+    with asking(Resources(lambda: store, name="crm")) as asked:
+        one = {"id": LETTERS[3].id, "rule": "call", "until": "9999-01-01"}
+        begun = asked.post("/letters/drop", limit="1", **one)
+        page = asked.get(begun.headers["location"]).text
+    links = re.findall('<a href="(/letters[^"]*)">Dead letters</a>', page)
+    assert links[-1] == "/letters?rule=call&amp;consumer=crm"
+
+
+def test_the_filter_keeps_the_group_and_the_place() -> None:
+    with asking(Resources(lambda: store_of(*LETTERS), name="crm")) as asked:
+        page = asked.get("/letters?group=0a1b&from=store&rule=call").text
+    hidden = re.findall('<input type="hidden" name="([a-z]+)" value="([^"]*)"', page)
+    assert hidden == [("group", "0a1b"), ("from", "store")]
+    assert "<details open>" in page, "the rule is a field that is folded otherwise"
+
+
 def test_a_form_that_is_sent_twice_begins_one_action() -> None:
     """A double click must not drop twice as many as the bound allows."""
     store = store_of(*LETTERS)

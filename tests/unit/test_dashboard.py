@@ -30,10 +30,11 @@ from eventonce.dashboard import Resources, blocking_calls, dashboard
 from eventonce.dashboard.blocking_calls import BlockingCalls, Unavailable
 from eventonce.dashboard.event_stream import _events, event
 from eventonce.dashboard.health import Health, Seen, health
+from eventonce.dashboard.pages.search import FORM, SearchQuery
 from eventonce.dashboard.pages.store import size_of
 from eventonce.dashboard.snapshots import LIVE_RANGE
 from eventonce.errors import StoreUnavailable
-from eventonce.history import History
+from eventonce.history import History, Search
 from eventonce.history.leases import Lease, Load, WorkerState, process_name
 from eventonce.history.summary import GROUP_OF, GROUPS
 from eventonce.markup import lead
@@ -310,6 +311,32 @@ def test_a_view_shows_the_command_that_finds_the_same_decisions(world: World, ru
             many = sum(len(one["decisions"]) for one in found.documents[0])
             assert many == 3, path
     assert found.documents[0]["outcomes"] == {"done": 3, "duplicate": 1, "failed": 1}
+
+
+def test_a_command_has_the_options_of_what_it_reads() -> None:
+    given = {
+        "config": ["--config", "c.toml"],
+        "store": ["--store", "s"],
+        "history": ["--history", "h"],
+        "redrive": ["--handler", "crm:take"],
+    }
+    command = Resources(MemoryStore, options=given).command
+    assert command("stats") == "eventonce stats --config c.toml --store s"
+    assert command("history") == "eventonce history --config c.toml --history h"
+    assert command("workers") == "eventonce workers --config c.toml --history h"
+    assert command("audit", "0a") == "eventonce audit 0a --config c.toml"
+    assert command("shadow", "report") == "eventonce shadow report --config c.toml"
+    assert command("letters", "drop") == "eventonce letters drop --config c.toml --store s"
+    redrive = "eventonce letters redrive --config c.toml --store s --handler crm:take -- 1"
+    assert command("letters", "redrive", "--", "1") == redrive
+
+
+def test_every_field_of_the_search_is_an_option_of_the_command(run: Run) -> None:
+    fields = dict.fromkeys((*FORM.first, *FORM.more), "x")
+    known = set(re.findall(r"--[a-z]+", run("history", "--help").out))
+    used = {one.partition("=")[0] for one in SearchQuery(fields, Search(), 1).options()}
+    assert used <= known
+    assert len(used) == len(fields) + 1
 
 
 @pytest.mark.parametrize(
