@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import select
 import signal
 import sqlite3
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -328,6 +331,32 @@ def test_a_history_whose_tables_exist_needs_no_right_to_create_them(cluster: Clu
         consumer(writer, handler=lambda _: None).process([call(2)])
         writer.flush()
         assert len(writer.find(Search())) == 2
+    cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
+
+
+def test_each_right_that_a_writer_lacks_is_found(cluster: Cluster) -> None:
+    cluster.execute("DROP SCHEMA IF EXISTS eventonce CASCADE", "DROP ROLE IF EXISTS clerk")
+    with History(cluster.uri()):
+        pass
+    cluster.execute(
+        "CREATE ROLE clerk LOGIN",
+        "GRANT USAGE ON SCHEMA eventonce TO clerk",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA eventonce TO clerk",
+    )
+    schema = files("eventonce.history").joinpath("schema.sql").read_text()
+    tables = re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", schema)
+    assert len(tables) == 5
+    with History(cluster.uri(user="clerk"), look=True) as writer:
+        for table, right in product(tables, ("SELECT", "INSERT", "UPDATE", "DELETE")):
+            cluster.execute(f"REVOKE {right} ON eventonce.{table} FROM clerk")
+            if (table, right) == ("eventonce_history", "UPDATE"):
+                # A decision never changes.
+                writer.try_to_write()
+            else:
+                with pytest.raises(StoreUnavailable, match=f"permission denied .* {table}"):
+                    writer.try_to_write()
+            cluster.execute(f"GRANT {right} ON eventonce.{table} TO clerk")
+        writer.try_to_write()
     cluster.execute("DROP SCHEMA eventonce CASCADE", "DROP ROLE clerk")
 
 

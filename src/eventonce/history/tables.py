@@ -65,6 +65,15 @@ for a hash in each segment, a few hundred."""
 LAST_INDEX: Final = "eventonce_history_reason_4"
 """The index that is created last. Its number grows with each incompatible change of the tables."""
 
+TABLES: Final = {
+    "eventonce_history": "at",
+    "eventonce_history_kinds": "seen",
+    "eventonce_history_minutes": "events",
+    SUBJECTS: "seen",
+    WORKERS: "told",
+}
+"""The tables, each with a column that may be written."""
+
 MOST_LEADS: Final = 100_000
 """The most decisions that are read to find winners or runs."""
 
@@ -407,16 +416,13 @@ class Tables:
         """Use every right that a writer needs, and change nothing."""
         run = self._driver.run
         try:
-            for table in ("eventonce_history_minutes", SUBJECTS, WORKERS):
-                run(f"INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0")  # noqa: S608  ours
-            for table, column in (
-                ("eventonce_history_kinds", "seen"),
-                (SUBJECTS, "seen"),
-                (WORKERS, "told"),
-            ):
-                run(f"UPDATE {table} SET {column} = {column} WHERE 1 = 0")  # noqa: S608  ours
-            for table in ("eventonce_history", SUBJECTS, WORKERS):
-                run(f"DELETE FROM {table} WHERE 1 = 0")  # noqa: S608  ours
+            for table, column in TABLES.items():
+                none = f"FROM {table} WHERE 1 = 0"
+                run(f"INSERT INTO {table} ({column}) SELECT {column} {none}")
+                run(f"DELETE {none}")
+                # A decision never changes.
+                if table != "eventonce_history":
+                    run(f"UPDATE {table} SET {column} = {column} WHERE 1 = 0")  # noqa: S608  ours
         finally:
             self._driver.rollback()
 
