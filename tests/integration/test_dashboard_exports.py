@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from eventonce import Consumer, Job
-from eventonce.aws.dlq import LIST_VISIBILITY
+from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY
 from eventonce.aws.sqs import Queue
 from eventonce.dashboard import Resources, actions, export_files
 from eventonce.dashboard.actions import Action
@@ -389,5 +389,9 @@ def test_dead_letters_of_a_queue_are_exported_and_stay_in_the_queue(
         assert ended == "{'exported': 25} finished"
         assert sorted(download(asked).content.splitlines()) == sorted(events)
         assert "25\u00a0dead letters" in asked.get("/letters?from=queue").text, "none is hidden"
-    assert hidden == {LIST_VISIBILITY}, "an export that is killed gives them back as soon as a look"
+        assert hidden == {LIST_VISIBILITY}, "an export that is killed gives them back soon"
+        hidden.clear()
+        ended = asked.done("/letters/drop", limit="99", **{"from": "queue"})
+        assert ended == "{'dropped': 25} finished"
+        assert hidden == {REDRIVE_VISIBILITY}, "no other reader acts on them meanwhile"
     queue.close()
