@@ -313,6 +313,16 @@ def test_a_view_shows_the_command_that_finds_the_same_decisions(world: World, ru
     assert found.documents[0]["outcomes"] == {"done": 3, "duplicate": 1, "failed": 1}
 
 
+def test_the_leases_of_this_process_are_shown_while_the_history_is_away(tmp_path: Path) -> None:
+    consumer = Consumer(MemoryStore(), name="crm", rules=[CALLS], handler=lambda _: None)
+    uri = f"sqlite:///{tmp_path}/none.db"
+    with consumer.once(ended(1, "c-1")):
+        resources = Resources(lambda: consumer.store, consumer=consumer, history=uri)
+        (page,) = asyncio.run(asked(dashboard(resources), "/workers"))
+    assert "there is no such file" in page.text
+    assert re.search('<a href="/search[?]key=[0-9a-f]{32}">', page.text)
+
+
 def test_a_command_has_the_options_of_what_it_reads() -> None:
     given = {
         "config": ["--config", "c.toml"],
