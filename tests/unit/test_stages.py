@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -30,6 +31,7 @@ from eventonce.runtime.slots import Slots
 from eventonce.runtime.stages import NOT_BEGUN, StagedBatch, Stages, _Stage
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
+from eventonce.types import Verdict
 from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
@@ -144,7 +146,8 @@ def test_cancelled_stages_start_no_async_handler() -> None:
         assert [(one.kind, one.spared) for one in verdicts] == [("run", 1)] * 3
 
 
-def test_an_event_that_waits_to_be_alone_when_stages_are_cancelled_runs_alone_later() -> None:
+@pytest.mark.parametrize("many", [1, 2 * sys.getrecursionlimit()])
+def test_events_that_wait_to_be_alone_when_stages_are_cancelled_run_alone_later(many: int) -> None:
     clock = ManualClock()
     store = MemoryStore(clock=clock)
     with (
@@ -152,11 +155,15 @@ def test_an_event_that_waits_to_be_alone_when_stages_are_cancelled_runs_alone_la
         staged(consumer) as stages,
     ):
         ended = Ended(consumer)
-        batch = ended.batch(0)
-        (claim,) = [run.claim for run in batch.running.runs]
-        # Its process ended.
-        store.claim([replace(claim, nonce=1)])
-        clock.advance(claim.lease / 1000)
+        batch = ended.batch(*range(many))
+        claims = [run.claim for run in batch.running.runs]
+
+        def claimed(nonce: int) -> list[Verdict]:
+            return store.claim([replace(claim, nonce=nonce) for claim in claims])
+
+        # Their process ended.
+        claimed(1)
+        clock.advance(claims[0].lease / 1000)
         assert THIS_PROCESS.enter("another")
         try:
             stages.submit([batch])
@@ -164,12 +171,12 @@ def test_an_event_that_waits_to_be_alone_when_stages_are_cancelled_runs_alone_la
             stages.cancel()
         finally:
             THIS_PROCESS.leave("another")
-        (outcome,) = ended.next().result()
-        assert (outcome.status, outcome.reason) == ("busy", NOT_ALONE)
+        outcomes = ended.next().result()
+        assert {(one.status, one.reason) for one in outcomes} == {("busy", NOT_ALONE)}
         assert batch.cancelled
-        assert store.claim([replace(claim, nonce=2)])[0].kind == "busy"
-        clock.advance(claim.lease / 1000)
-        assert store.claim([replace(claim, nonce=3)])[0].alone
+        assert {verdict.kind for verdict in claimed(2)} == {"busy"}
+        clock.advance(claims[0].lease / 1000)
+        assert all(verdict.alone for verdict in claimed(3))
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -231,7 +231,11 @@ class Stages:
         running = batch.running
         steps = running.steps or running.begin()
         try:
-            batch.request = request = steps.send(answer) if error is None else steps.throw(error)
+            request = steps.send(answer) if error is None else steps.throw(error)
+            # In a loop: a cancelled batch of many events is told for each that it cannot enter.
+            while type(request) is Enter and self._is_cancelled(batch):
+                request = steps.send(None)
+            batch.request = request
             if type(request) is Execute:
                 self._execute(batch, request.runs, begun)
             elif (stage := self._stages.get(type(request))) is not None:
@@ -264,10 +268,7 @@ class Stages:
     def _enter(self, batch: StagedBatch, entry: Generator[None, None, bool | None]) -> None:
         """Go on with the batch as soon as it may begin."""
         answer: bool | None = None
-        if batch.cancelled or self._cancelled:
-            # Freed after its claim, an event that ended a process would run beside others next.
-            batch.cancelled = True
-        else:
+        if not self._is_cancelled(batch):
             try:
                 next(entry)
             except StopIteration as stop:
@@ -276,6 +277,13 @@ class Stages:
                 self._slots.call_later(ENTER_INTERVAL, partial(self._enter, batch, entry))
                 return
         self._advance(batch, answer)
+
+    def _is_cancelled(self, batch: StagedBatch) -> bool:
+        """Whether the batch must not enter: freed after its claim, an event that ended a process
+        would run beside others next."""
+        if self._cancelled:
+            batch.cancelled = True
+        return batch.cancelled
 
     def _begin_wait(self, batch: StagedBatch, wanted: Wait) -> None:
         """Let the batch wait for other runs, or go on if it must not wait."""
