@@ -149,6 +149,33 @@ def test_a_forgotten_call_that_is_never_due_does_not_delay_the_close() -> None:
     assert not closing.is_alive()
 
 
+def test_the_watcher_of_closed_slots_pauses_while_work_waits_for_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventonce.runtime.slots.ALONE_FOR", PATIENCE)
+    go, looks = threading.Event(), list[int]()
+    slots = Slots[str](MOST, Work())
+    monkeypatch.setattr(slots, "_bring_due", lambda: looks.append(len(slots._calls)))
+
+    def slow() -> None:
+        go.wait()
+
+    for number in range(MOST + CALL_THREADS + 1):
+        slots.call(slow, nested=number < MOST + CALL_THREADS)
+    until(lambda: looks)
+    closing = threading.Thread(target=slots.close, daemon=True)
+    closing.start()
+    until(lambda: len(looks) > 1)
+    closing.join(0.1)
+    # One when the work came, and one when the slots were closed.
+    assert looks == [1, 1]
+    go.set()
+    until(lambda: not slots._threads)
+    slots._closing.set()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+
+
 def test_a_handler_may_close_the_slots_it_runs_in() -> None:
     closed = threading.Event()
 

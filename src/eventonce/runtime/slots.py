@@ -73,7 +73,9 @@ class Slots(Generic[Item]):
         self._watcher: threading.Thread | None = None
         self._sleeps = False
         """Whether the watcher must be woken."""
-        self._closed = threading.Event()
+        self._closed = False
+        self._closing = threading.Event()
+        """Ends the watcher's pause when the slots are closed."""
 
     def put(self, items: Sequence[Item], *, nested: bool = False) -> Sequence[Item]:
         """Run these items; `nested` is for items that a handler waits for, which holds a slot
@@ -142,7 +144,8 @@ class Slots(Generic[Item]):
     def close(self) -> None:
         """Do the work that waits, and end the threads."""
         with self._lock:
-            self._closed.set()
+            self._closed = True
+            self._closing.set()
             # All at once, because the watcher may end before it adds threads.
             with suppress(RuntimeError):
                 self._call(len(self._waiting) + len(self._calls))
@@ -218,7 +221,7 @@ class Slots(Generic[Item]):
                 if self._waiting and self._running < self._most:
                     self._running += 1
                     return self._one_by_one
-                if self._closed.is_set() or len(self._threads) > self._most + CALL_THREADS:
+                if self._closed or len(self._threads) > self._most + CALL_THREADS:
                     self._threads.discard(threading.current_thread())
                     return None
                 self._idle += 1
@@ -274,16 +277,18 @@ class Slots(Generic[Item]):
                             self._call_more()
                 pause = ALONE_FOR if soon else min(pause * 2, ALONE_FOR * LONGEST_PAUSE_FACTOR)
                 taken = self._taken
-            self._closed.wait(pause)
+            if self._closing.wait(pause):
+                # Once: closed slots may still wait for their threads for long.
+                self._closing.clear()
 
     def _rests(self, looks: int) -> bool:
         """Sleep if there has been no work for another thread for a while; return whether to look
         again."""
         # A forgotten call may be due never, and stay here when those before it were made.
-        if self._closed.is_set() and len(self._later) == self._forgotten:
+        if self._closed and len(self._later) == self._forgotten:
             self._watcher = None
             return False
-        if self._closed.is_set() or looks > IDLE_LOOKS:
+        if self._closed or looks > IDLE_LOOKS:
             self._sleeps = True
             left = self._later[0][0] - time.monotonic() if self._later else None
             # 60 s at the most: a wait for a run may be infinite, which `wait` does not accept.
