@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from threading import Lock
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar
 
@@ -107,16 +106,11 @@ class Meter:
         """The callback for every value of every histogram, called outside the meter's lock."""
         self.beside: Meter | None = None
         """Another meter of the same consumer: a gate has one meter, which calls the next."""
-        self._lock = Lock()
+        self._lock = forks.lock_of(self)
         self._types: dict[str, str] = {}
         self._unhandled: dict[str, str] = {}
         self._errors: dict[str, str] = {}
         self._begin()
-        forks.register(self, Meter._replace_lock)
-
-    def _replace_lock(self) -> None:
-        """Replace the lock in the child of a fork, and keep what was counted."""
-        self._lock = Lock()
 
     def _begin(self) -> None:
         self._counters: dict[Metric, Counter[Labels]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from math import inf
-from threading import Lock
 from time import monotonic
 from typing import Final
 
@@ -25,13 +24,8 @@ class Tally:
     """Counts outcomes by status; safe in many threads."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = forks.lock_of(self)
         self.counts: Counter[str] = Counter()
-        forks.register(self, Tally._replace_lock)
-
-    def _replace_lock(self) -> None:
-        """Replace the lock in the child of a fork, and keep the counts."""
-        self._lock = Lock()
 
     def __call__(self, outcome: Outcome, _seconds: float) -> None:
         with self._lock:
@@ -42,13 +36,8 @@ class _Sampled:
     """Selects one copy of a kind a minute for the log, and counts the others."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = forks.lock_of(self)
         self._kinds: dict[tuple[str, str, bool | None], tuple[float, int]] = {}
-        forks.register(self, _Sampled._replace_lock)
-
-    def _replace_lock(self) -> None:
-        """Replace the lock in the child of a fork, and keep what was counted."""
-        self._lock = Lock()
 
     def more(self, outcome: Outcome) -> int | None:
         """Return how many copies were left out since the last line; None to leave this one out."""

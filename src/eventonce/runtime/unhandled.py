@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Final, Literal, get_args
 
 from msgspec.structs import replace
@@ -40,14 +39,9 @@ class Unhandled:
             raise ConfigError(f"unhandled: expected {', '.join(POLICIES)}, not {policy!r}")
         self.policy = policy
         self._clock = clock
-        self._lock = Lock()
+        self._lock = forks.lock_of(self)
         self._warned: set[int] = set()
         """Hashes of the types that were logged."""
-        forks.register(self, Unhandled._replace_lock)
-
-    def _replace_lock(self) -> None:
-        """Replace the lock in the child of a fork, and keep the types."""
-        self._lock = Lock()
 
     def __call__(self, event: Event) -> Outcome:
         """Return the outcome of an event that no handler takes."""

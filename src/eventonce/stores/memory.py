@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -35,18 +34,14 @@ class MemoryStore:
 
     def __init__(self, *, clock: Callable[[], int] = wall_clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        # The child of a fork keeps the records: none is half written.
+        self._lock = forks.lock_of(self)
         self._records: dict[bytes, Record] = {}
         self._letters: dict[str, Letter] = {}
         self._unswept: deque[bytes] = deque()
         """The keys that have a record; the key checked last is at the end."""
         self._soonest = MAX_ORDER
         """No record expires before this instant: until then nothing is swept."""
-        forks.register(self, MemoryStore._replace_lock)
-
-    def _replace_lock(self) -> None:
-        """Replace the lock in the child of a fork, and keep the records: none is half written."""
-        self._lock = threading.Lock()
 
     @classmethod
     def from_uri(cls, uri: str) -> MemoryStore:
