@@ -360,6 +360,21 @@ def test_an_event_that_ended_a_process_runs_at_last_beside_a_handler_that_hangs(
     here.leave("hangs")
 
 
+def test_two_events_that_wait_to_be_alone_run_at_last_beside_a_handler_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, here = [1_000.0], SharedProcess()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    assert here.enter("hangs")
+    waiting = [entering(here, who, alone=True) for who in "AB"]
+    assert [_entered(one) for one in waiting] == [None, None]
+    now[0] += shared_process.ALONE_WAIT
+    for one in waiting:
+        with pytest.raises(StopIteration) as entered:
+            next(one)
+        assert entered.value.value is False
+
+
 def test_a_batch_that_was_not_admitted_does_not_keep_an_event_from_running_alone() -> None:
     here = SharedProcess()
     assert here.enter("A")

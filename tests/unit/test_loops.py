@@ -350,6 +350,32 @@ def test_an_event_whose_loop_was_stopped_and_not_closed_is_free_when_its_lease_e
     assert not task.done()
 
 
+def test_the_lease_of_a_plain_handler_is_renewed_while_the_loop_of_its_caller_is_stopped() -> None:
+    begun, go, told = threading.Event(), threading.Event(), list[str]()
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        if verb == "settle":
+            told.append(some[0].action)
+
+    async def awaited(_: Job) -> None:
+        """For the other events of this consumer."""
+
+    def plain(_: Job) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    loop = asyncio.new_event_loop()
+    with Consumer(WatchedStore(look), rules=ruled(lease=0.3), handler=awaited) as consumer:
+        consumer.on("call")(plain)
+        task = loop.create_task(consumer.process_async([call(1)]))
+        loop.run_until_complete(asyncio.to_thread(begun.wait, PATIENCE))
+        told.clear()
+        until(lambda: told.count("extend") > 1)
+        go.set()
+        assert statuses(loop.run_until_complete(task)) == ["done"]
+        loop.close()
+
+
 class Uncommitted(MemoryStore):
     """A store whose transactions end with an error that is not a store error."""
 

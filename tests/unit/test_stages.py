@@ -209,6 +209,30 @@ def test_a_batch_that_waits_for_two_runs_continues_once(*, together: bool) -> No
     assert ended.none_left()
 
 
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_the_beginning_and_the_end_of_each_wait_are_told_once(*, gives_up: bool) -> None:
+    begun, go, told = threading.Event(), threading.Event(), list[int]()
+
+    def handler(_: Job) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        ended, stages = Ended(consumer), Stages(consumer.runtime, 1, told.append)
+        copy = ended.batch(0)
+        stages.submit([ended.batch(0)])
+        assert begun.wait(PATIENCE)
+        stages.submit([copy])
+        until(lambda: told == [1])
+        if gives_up:
+            stages.give_up(copy)
+            assert ended.next() is copy
+            stages.give_up(copy)
+        go.set()
+        stages.close()
+        assert told == [1, -1]
+
+
 def test_an_error_in_the_callback_of_one_batch_does_not_prevent_another_callback() -> None:
     began = time.monotonic()
     with (
