@@ -332,22 +332,53 @@ def test_an_event_whose_loop_was_stopped_and_not_closed_is_free_when_its_lease_e
         started.set()
         await asyncio.sleep(PATIENCE)
 
+    def fails(_: Job) -> None:
+        raise ValueError
+
     store, started, loop = MemoryStore(), asyncio.Event(), asyncio.new_event_loop()
-    with Consumer(store, rules=ruled(lease=0.3), handler=handler) as consumer:
-        task = loop.create_task(consumer.process_async([call(1)]))
+    with Consumer(store, rules=ruled(match="*", lease=0.3), handler=handler) as consumer:
+        consumer.on("plain")(fails)
+        # The failed event waits for the other of its batch.
+        events = [call(1), call(2, type="plain")]
+        task = loop.create_task(consumer.process_async(events))
         loop.run_until_complete(started.wait())
 
-        def is_free() -> bool:
-            plan = consumer.runtime.plan([call(1)])[0]
+        def is_free(event: bytes) -> bool:
+            plan = consumer.runtime.plan([event])[0]
             assert isinstance(plan, Plan)
             return store.claim([plan.claim])[0].kind == "run"
 
-        until(is_free)
+        for event in events:
+            until(partial(is_free, event))
         # The task never ends, and asyncio would report that during a later test.
         for left in asyncio.all_tasks(loop):
             left._log_destroy_pending = False  # type: ignore[attr-defined]
         loop.close()
     assert not task.done()
+
+
+def test_the_lease_of_a_finished_run_is_renewed_while_its_loop_is_stopped() -> None:
+    keeping, go, told = threading.Event(), threading.Event(), list[str]()
+
+    def look(verb: str, some: Sequence[Any]) -> None:
+        if verb == "put_letters":
+            keeping.set()
+            assert go.wait(PATIENCE)
+        elif verb == "settle":
+            told.append(some[0].action)
+
+    async def handler(job: Job) -> None:
+        reject(job)
+
+    loop = asyncio.new_event_loop()
+    with Consumer(WatchedStore(look), rules=ruled(lease=0.3), handler=handler) as consumer:
+        task = loop.create_task(consumer.process_async([call(1)]))
+        loop.run_until_complete(asyncio.to_thread(keeping.wait, PATIENCE))
+        told.clear()
+        until(lambda: told.count("extend") > 1)
+        go.set()
+        assert statuses(loop.run_until_complete(task)) == ["dead"]
+        loop.close()
 
 
 def test_the_lease_of_a_plain_handler_is_renewed_while_the_loop_of_its_caller_is_stopped() -> None:

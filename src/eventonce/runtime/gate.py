@@ -426,11 +426,16 @@ def _needs_its_lease(run: Run) -> bool:
 
 
 def _stopped(leased: LeasedRuns) -> list[Run]:
-    """Return the runs whose event loop is stopped: it may never run again. If it runs in time, the
-    next renewal finds their leases."""
+    """Return the runs that wait for a stopped event loop: it may never run again. If it runs in
+    time, the next renewal finds their leases.
+
+    While a handler waits for the loop, so do the finished runs of its batch. A plain handler that
+    runs waits for no loop, nor does a batch whose async handlers have finished.
+    """
     if leased.starter is None or leased.starter.loop_runs:
         return []
-    return [run for run in leased.runs if run.plan.asynchronous]
+    waiting = [run for run in leased.runs if run.finished or run.plan.asynchronous]
+    return waiting if any(not run.finished for run in waiting) else []
 
 
 def _renewal(run: Run, now: float) -> Claim:
