@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -373,6 +373,42 @@ def test_two_events_that_wait_to_be_alone_run_at_last_beside_a_handler_that_hang
         with pytest.raises(StopIteration) as entered:
             next(one)
         assert entered.value.value is False
+
+
+@pytest.mark.parametrize("instant", [1, 2, 3])
+def test_no_batch_stops_waiting_and_enters_beside_one_that_enters_alone_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch, instant: int
+) -> None:
+    now, here = [1_000.0], SharedProcess()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    entered_alone: list[bool | None] = []
+
+    class Overtaken:
+        """The lock of the process, before which another thread enters alone once."""
+
+        times = 0
+
+        def __enter__(self) -> None:
+            self.times += 1
+            if self.times == instant:
+                here._lock = lock
+                here.leave("hangs")
+                entered_alone.append(_entered(other))
+                here._lock = own
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    lock, own = here._lock, cast("threading.Lock", Overtaken())
+    assert here.enter("hangs")
+    waiting, other = (entering(here, who, alone=True) for who in "AB")
+    assert [_entered(one) for one in (waiting, other)] == [None, None]
+    now[0] += shared_process.ALONE_WAIT
+    here._lock = own
+    with pytest.raises(StopIteration) as entered:
+        next(waiting)
+    assert (entered.value.value, entered_alone) in ((None, [True]), (False, []))
 
 
 def test_a_batch_that_was_not_admitted_does_not_keep_an_event_from_running_alone() -> None:

@@ -62,7 +62,9 @@ class SharedProcess:
         entered, and the batches that wait do so until that handler returns.
         """
         if nested:
-            return self._enters_at_once(batch)
+            with self._lock:
+                self._entered.add(batch)
+            return False
         end = time.monotonic() + ALONE_WAIT
         if not alone:
             while not self._enters_beside(batch, end):
@@ -75,7 +77,10 @@ class SharedProcess:
             if time.monotonic() >= end:
                 with self._lock:
                     self._alone.discard(batch)
-                return None if self._alone & self._entered else self._enters_at_once(batch)
+                    if self._alone & self._entered:
+                        return None
+                    self._entered.add(batch)
+                return False
             yield
         return True
 
@@ -100,11 +105,6 @@ class SharedProcess:
             self._entered.add(batch)
             self._others_wait_until = time.monotonic() + ALONE_WAIT
             return True
-
-    def _enters_at_once(self, batch: object) -> bool:
-        with self._lock:
-            self._entered.add(batch)
-        return False
 
 
 class InsideHandler:
