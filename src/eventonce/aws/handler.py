@@ -163,7 +163,7 @@ def lambda_handler(
             )
             visibility.change(records, outcomes, invocation.left())
             return batch_response(records, outcomes if partial else _settled(outcomes))
-        source = invoker(event, calls=not consumer.runtime.takes(""))
+        source = invoker(event, calls=consumer.runtime.routes.of("") is None)
         if source:
             raise UnsupportedSource(source)
         transformed = _delivered(event)

@@ -85,10 +85,6 @@ class Runtime:
         if not isinstance(self.gate.store, BriefResults):
             self.gate.store = BriefResults(self.gate.store)
 
-    def takes(self, type: str) -> bool:
-        """Whether there is a handler for events of this type; `unhandled` is for all others."""
-        return self.routes.of(type) is not None
-
     def wrap(self, around: Callable[[Handler], Handler]) -> None:
         """Wrap every handler that is registered so far, for example in a tracer or a fault."""
         check_function("wrap", around)
