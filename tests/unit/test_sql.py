@@ -217,3 +217,28 @@ def test_a_table_has_its_own_columns_beside_the_answer(run: Run) -> None:
         rows = database.execute(f"SELECT n, eventonce_status FROM ({printed.out})").fetchall()
     assert sorted(status for _, status in rows) == ["done", "duplicate", "duplicate"]
     assert sorted(number for number, _ in rows) == [0, 1, 2]
+
+
+def test_a_column_of_the_table_may_have_the_name_of_a_column_within_the_query(run: Run) -> None:
+    """Such a column would stand for the other: its value for the key of the event, for example."""
+    names = ["key", "document", "place", "told", "version", "status", "unread", "width", "doubt"]
+    keep = [word for name in names for word in ("--keep", name)]
+    printed = run("sql", "-p", "eventbridge", "--table", "lake", "--column", "body", *keep)
+    with duckdb.connect() as database:
+        columns = ", ".join(f"{name} VARCHAR" for name in names)
+        database.execute(f"CREATE TABLE lake (body VARCHAR, {columns})")
+        for number in range(3):
+            body = json.dumps(classic({"k": 1}, id="same"))
+            values = [f"{name} {number}" for name in names]
+            database.execute(f"INSERT INTO lake VALUES (?{', ?' * len(names)})", [body, *values])
+        found = database.execute(
+            f"SELECT {', '.join(names)}, eventonce_status FROM ({printed.out}) ORDER BY key"
+        ).fetchall()
+        (keys,) = database.execute(
+            f"SELECT count(DISTINCT eventonce_key) FROM ({printed.out})"
+        ).fetchall()
+    assert [row[:-1] for row in found] == [
+        tuple(f"{name} {number}" for name in names) for number in range(3)
+    ]
+    assert sorted(row[-1] for row in found) == ["done", "duplicate", "duplicate"]
+    assert keys == (1,)

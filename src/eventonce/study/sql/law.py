@@ -8,20 +8,22 @@ that comes again within `unchanged_within`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from eventonce.core.ledger import KEPT_DIGESTS
 
 RESULT_COLUMNS: Final = {
-    "eventonce_rule": "rule",
-    "eventonce_key": "key",
-    "eventonce_version": "version",
-    "eventonce_copy": "copy_number",
-    "eventonce_status": "status",
-    "eventonce_counts": "counts",
-    "eventonce_doubt": "doubt",
+    "arrived": "arrived",
+    "rule": "eventonce_rule",
+    "key": "eventonce_key",
+    "version": "eventonce_version",
+    "copy_number": "eventonce_copy",
+    "status": "eventonce_status",
+    "counts": "eventonce_counts",
+    "doubt": "eventonce_doubt",
 }
-"""The columns of the result, and their names in the steps before."""
+"""The columns of the last step, and their names in the result."""
 
 INEXACT_NUMBERS: Final = "numbers that SQL cannot compare exactly"
 
@@ -29,8 +31,11 @@ _KEY: Final = "PARTITION BY key, island"
 _BEFORE: Final = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
-def judged(kept: str) -> dict[str, str]:
-    """Return the tables from the keys of the rows to their status; the last is the result."""
+def judged(kept: Mapping[str, str]) -> dict[str, str]:
+    """Return the tables from the keys of the rows to their status; the last is the result. `kept`
+    has the columns that are only passed on, and their names in the result."""
+    passed_on = "".join(f"{column}, " for column in kept)
+    named = ", ".join(f"{column} AS {name}" for column, name in {**kept, **RESULT_COLUMNS}.items())
     return {
         "sure": "SELECT *, CASE WHEN doubt IS NULL THEN own_key END AS key FROM keyed",
         "placed": f"""SELECT *,
@@ -104,7 +109,7 @@ def judged(kept: str) -> dict[str, str]:
             ROW_NUMBER() OVER ({_KEY}, span ORDER BY pos) AS rank_in_span,
             FIRST_VALUE(content) OVER ({_KEY}, span ORDER BY pos) AS first_content
           FROM grouped""",
-        "decided": f"""SELECT event, place{kept}, arrived, rule, key, version, pos,
+        "decided": f"""SELECT event, {passed_on}arrived, rule, key, version, pos,
             CASE WHEN version IS NULL THEN rank_in_span ELSE telling END AS copy_number,
             CASE WHEN doubt IS NOT NULL THEN doubt
               WHEN key IS NOT NULL AND trouble IS NOT NULL THEN trouble
@@ -119,14 +124,12 @@ def judged(kept: str) -> dict[str, str]:
               WHEN NOT news THEN 'duplicate'
               WHEN starts THEN 'done' ELSE 'unchanged' END AS status
           FROM ranked""",
-        "counted": f"""SELECT event{kept}, arrived, rule, key, version, doubt,
+        "counted": f"""SELECT event, {passed_on}arrived, rule, key, version, doubt,
             CASE WHEN doubt IS NULL AND key IS NOT NULL THEN copy_number END AS copy_number,
             CASE WHEN doubt IS NULL THEN status ELSE 'doubt' END AS status,
             doubt IS NOT NULL OR (status = 'done' AND (version IS NULL
               OR pos = MAX(CASE WHEN status = 'done' AND doubt IS NULL THEN pos END)
                 OVER (PARTITION BY key))) AS counts
           FROM decided""",
-        "result": f"SELECT event{kept}, arrived, "
-        + ", ".join(f"{column} AS {name}" for name, column in RESULT_COLUMNS.items())
-        + " FROM counted",
+        "result": f"SELECT event, {named} FROM counted",
     }

@@ -4,7 +4,7 @@ from the rows of a relation to the keys of their events. `law` has the tables af
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventonce.errors import ConfigError
@@ -79,9 +79,10 @@ class Statement:
 
     def text(self) -> str:
         """Return the query for DuckDB with our functions."""
-        kept = "".join(f", {column}" for column in self.source.keep)
+        # Under other names: a column of the relation may have the name of a column below.
+        kept = {f"kept_{number}": column for number, column in enumerate(self.source.keep)}
         tables = {
-            "read_rows": self._read(),
+            "read_rows": self._read(kept),
             "unpacked": self._unpacked(),
             "enveloped": self._enveloped(),
             "valued": self._valued(),
@@ -98,14 +99,14 @@ class Statement:
         steps = ",\n".join(f"{name} AS ({text})" for name, text in named)
         return f"WITH {steps}\n{last[1]}"
 
-    def _read(self) -> str:
+    def _read(self, kept: Mapping[str, str]) -> str:
         source = self.source
-        kept = "".join(f", {column} AS {column}" for column in source.keep)
+        columns = "".join(f", {column} AS {name}" for name, column in kept.items())
         arrived = f"CAST({source.arrived} AS BIGINT)" if source.arrived else "CAST(NULL AS BIGINT)"
         place = source.place or "0"
         return (
             f"SELECT {source.column} AS event, {arrived} AS told, {place} AS place, "
-            f"EO_PARSED({source.column}) AS document{kept} FROM {source.table}"
+            f"EO_PARSED({source.column}) AS document{columns} FROM {source.table}"
         )
 
     def _path(self, *steps: str) -> str:
@@ -226,11 +227,11 @@ class Statement:
           ELSE {self._by_rule(lambda one: one.otherwise)} END"""
         return f"SELECT *, CASE WHEN rule_number IS NOT NULL THEN {way} END AS way FROM filled"
 
-    def _keyed(self, kept: str) -> str:
+    def _keyed(self, kept: Iterable[str]) -> str:
         """Return the table with key and version of every event, also by a key of last resort."""
         by = self._by_rule
         version = by(lambda one: one.order)
-        return f"""SELECT event, place{kept}, arrived, way,
+        return f"""SELECT {", ".join(("event", "place", *kept))}, arrived, way,
           {by(lambda one: literal(one.rule.name), "NULL")} AS rule,
           CASE WHEN way IN ('fact', 'state') THEN {by(lambda one: one.key)}
             WHEN way IN ('id', 'hash') THEN {by(lambda one: one.other_key)} END AS own_key,
