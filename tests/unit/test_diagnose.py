@@ -481,6 +481,15 @@ def test_the_types_channels_and_times_of_a_cause_are_reported(run: Run, tmp_path
     assert next(iter(where["types"])) in run("diagnose", capture).out.partition("Types with")[0]
 
 
+def test_a_capture_without_arrivals_shows_which_fields_are_times(run: Run, tmp_path: Path) -> None:
+    """The time of an event stands for its arrival."""
+    capture = tmp_path / "c.jsonl"
+    run("simulate", "--bare", "--events", "600", "-o", capture)
+    (found,) = run("diagnose", capture, "--json").documents
+    roles = {field["path"]: field["role"] for kind in found["kinds"] for field in kind["fields"]}
+    assert roles["detail.eventBody.eventTime"] == "time"
+
+
 def test_the_evidence_of_a_proposed_rule_has_m_and_u(run: Run, tmp_path: Path) -> None:
     capture, rules = tmp_path / "c.jsonl", tmp_path / "r.toml"
     run("simulate", "--source", "unknown", "--seed", "9108", "--events", "3000", "-o", capture)
