@@ -4,6 +4,7 @@ are not taken for copies."""
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from eventonce.study import fields
+from eventonce.study.arrivals import instant
 from eventonce.study.fields import Learned, Sample, content_of, differing, learn, leaves_of
 from eventonce.study.learning import _chosen
 
@@ -220,3 +222,18 @@ def test_the_type_separates_events_that_share_an_id_and_a_time() -> None:
 
 def test_the_same_events_are_chosen_in_every_run() -> None:
     assert [number for number in range(40) if _chosen(f"call-{number}", 8)] == [5, 14, 25, 32]
+
+
+def test_a_time_without_an_offset_is_in_utc_on_every_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a key: a diagnosis does not depend on the time zone of the machine."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert instant("2026-11-16T00:00:00") == START
+        assert fields.instant_of("2026-11-16T00:00:00") == START
+        assert fields.instant_of("2026-11-16T00:00:00-05:00") == START + 5 * 3_600_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -7,8 +7,6 @@ reads is read too.
 
 from __future__ import annotations
 
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +15,7 @@ from eventonce import envelope
 from eventonce.envelope.captured import Line, own_line
 from eventonce.envelope.reader import classic
 from eventonce.errors import EnvelopeError
+from eventonce.rules.instants import event_instant
 from eventonce.types import NO_HEADERS, Event
 
 LONGEST_EVENT: Final = 16 << 20
@@ -126,10 +125,7 @@ def _read(raw: bytes) -> Event | EnvelopeError:
         return error
 
 
-@lru_cache(maxsize=4096)
 def instant(text: str) -> int | None:
     """Return the time of an envelope in milliseconds; None if it is no instant."""
-    try:
-        return _likely(int(datetime.fromisoformat(text).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        return None
+    at = event_instant(text)
+    return None if at is None else _likely(at)

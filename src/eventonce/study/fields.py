@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -165,7 +165,9 @@ def instant_of(value: Any) -> float | None:
         if not 10 < len(value) < 40 or value[4] != "-":
             return None
         try:
-            return datetime.fromisoformat(value).timestamp() * 1000
+            at = datetime.fromisoformat(value)
+            # In UTC without an offset, as in a key.
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000
         except (ValueError, OverflowError):
             return None
     if type(value) in (int, float) and abs(value) < INSTANT_LIMIT:
