@@ -44,6 +44,9 @@ def test_a_guard_of_the_user_is_judged_by_its_recorded_decisions(run: Run, tmp_p
     words = ("backtest", capture, "--presets", "genesys:latest", "--truth", truth, "--guard", mine)
     _, found = run(*words, "--json").documents[0]
     assert (found["guard"], found["lost"], found["let_through"]) == ("mine.jsonl", 1, 1)
+    renamed = mine.with_name("eventonce-old.jsonl")
+    renamed.write_bytes(mine.read_bytes())
+    assert "Your guard loses 1 and lets 1 copy through" in run(*words[:-1], renamed).out
     assert [lost["line"], 1] in found["examples"]
     mine.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:-1]))
     assert "ends before the capture" in run(*words).err

@@ -23,7 +23,6 @@ from eventonce.study.page.layout import Page, figure, table
 from eventonce.study.page.pairs import Pair, side_by_side
 from eventonce.study.page.scales import duration
 
-OWN_GUARDS: Final = "eventonce"
 DIFFERS: Final = " whose content is not that of the original"
 RAN_BEFORE: Final = " whose content ran before"
 KNOWN_HARMS: Final = ("lost", "copies run")
@@ -46,7 +45,7 @@ def backtest_page(
 ) -> Page:
     """Return the page of a backtest; `events` has the fields of the lines of the examples."""
     known = results[0].lost is not None
-    ours = [one for one in results if one.guard.startswith(OWN_GUARDS)]
+    ours = [one for one in results if _is_ours(one)]
     page = Page("What each guard would have done", lead(sentence(results)), made=made)
     page.section("Guards compared", _meaning(known=known), figure(guards(results)))
     page.section("All that was counted", *_table(results, known=known))
@@ -77,8 +76,8 @@ def backtest_page(
 def sentence(results: Sequence[Result]) -> Sentence:
     """Return the first sentence of a backtest."""
     first = results[0]
-    ours = [one for one in results if one.guard.startswith(OWN_GUARDS)]
-    theirs = [one for one in results if not one.guard.startswith(OWN_GUARDS)]
+    ours = [one for one in results if _is_ours(one)]
+    theirs = [one for one in results if not _is_ours(one)]
     said: list[str | Highlight] = [f"In {duration(first.span)}: " if first.span else ""]
     said.append(Highlight(counted(first.lines, "event")))
     if first.copies is not None:
@@ -112,6 +111,11 @@ def sentence(results: Sequence[Result]) -> Sentence:
     return said
 
 
+def _is_ours(one: Result) -> bool:
+    # The name of a user's guard may be that of a file, such as eventonce-old.jsonl.
+    return one.guard.partition(" ")[0] == "eventonce"
+
+
 def _harm(value: int, one: str = "", many: str = "") -> Highlight:
     return Highlight(counted(value, one, many) if one else number(value), harm=value > 0)
 
@@ -140,7 +144,7 @@ def guards(results: Sequence[Result]) -> plots.Plot:
     return plots.bars(
         "What each guard loses and lets through" if known else "What each guard drops and runs",
         f"{best.guard} {least}: {_faults(best)[0]} and {_faults(best)[1]}.",
-        [(one.guard, _faults(one), one.guard.startswith(OWN_GUARDS)) for one in results],
+        [(one.guard, _faults(one), _is_ours(one)) for one in results],
         KNOWN_HARMS if known else POSSIBLE_HARMS,
     )
 
@@ -170,7 +174,7 @@ def _table(results: Sequence[Result], *, known: bool) -> list[Html]:
             "Recall is the share of copies that were dropped, precision the share of drops that "
             "were copies."
         )
-    strong = [place for place, one in enumerate(results) if one.guard.startswith(OWN_GUARDS)]
+    strong = [place for place, one in enumerate(results) if _is_ours(one)]
     rows = list(zip(*columns.values(), strict=True))
     return [
         tag("p", " ".join(notes), class_="note") if notes else Html(""),
