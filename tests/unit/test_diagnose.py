@@ -322,7 +322,10 @@ from eventonce.rules import Ruleset
 from eventonce.study import index
 
 index.BATCH_LINES = index.ONE_PROCESS_LINES = 250
-planned = index.Planned(Ruleset(presets.resolve("auto"), name="study"))
+planned = index.Planned(
+    Ruleset(presets.resolve("auto"), name="study"),
+    Ruleset(presets.load("genesys:latest").rules, name="study"),
+)
 found = []
 for processes in (1, 2):
     with index.Index([Path(sys.argv[1])], planned) as opened:

@@ -101,8 +101,6 @@ class Learned(NamedTuple):
     key: tuple[str, ...]
     """The fields that tell events apart and are equal in copies; empty if nothing was proved, and
     the whole content if copies are equal in every byte."""
-    pairs: int
-    """Copies under another transport id, from which this was learned."""
 
 
 def leaves_of(detail: bytes) -> dict[str, Any]:
@@ -198,7 +196,7 @@ def learn(samples: Sequence[Sample]) -> Learned:
         # Without a volatile field, an id of the event cannot be told from an id of its sending.
         by_path = {field.path: field for field in fields}
         key = _key(samples, by_path, volatile, entities) if volatile else (WHOLE_DETAIL,)
-    return Learned(ordered(fields), volatile, key, len(copies))
+    return Learned(ordered(fields), volatile, key)
 
 
 ROLES: Final = ("identity", "order", "time", "content", "constant", "volatile")

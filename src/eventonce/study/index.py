@@ -84,7 +84,7 @@ class Planned(NamedTuple):
     """The rules that make keys: those under study, and those that find versions of a state."""
 
     rules: Ruleset
-    states: Ruleset | None = None
+    states: Ruleset
     """Only used to find events that repeat a state: a stale event is not a copy."""
 
 
@@ -152,8 +152,6 @@ class Indexer:
     def _version(self, event: Event) -> str:
         """Return subject, order and state of the event of a state; empty for any other."""
         states = self._planned.states
-        if states is None:
-            return "\t\t"
         kind = (event.form, event.source, event.type)
         stated = self._stated.get(kind)
         if stated is None:

@@ -60,9 +60,9 @@ def literal(text: str, *, escaped: bool = False) -> str:
     return "'" + (text.replace("\\", "\\\\") if escaped else text).replace("'", "''") + "'"
 
 
-def _half(replace: str, like: str, *, escaped: bool) -> str:
+def _half(like: str, *, escaped: bool) -> str:
     pairs, half = literal(_PAIRS, escaped=escaped), literal(_HALF, escaped=escaped)
-    return like.format(replace.format("a", pairs), half)
+    return like.format(f"REGEXP_REPLACE(a, {pairs}, '')", half)
 
 
 DIALECTS: Final[dict[str, Dialect]] = {
@@ -99,7 +99,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         "'[0-9]E|(?=[0-9.]{17})[0-9]+[.][0-9]'",
         without="TRY_PARSE_JSON(COALESCE(TO_JSON(MAP_FILTER(FROM_JSON(TO_JSON(a), "
         "'map<string,variant>'), (k, v) -> NOT k IN (b))), TO_JSON(a)))",
-        suspect=_half("REGEXP_REPLACE({}, {}, '')", "{} RLIKE {}", escaped=True),
+        suspect=_half("{} RLIKE {}", escaped=True),
         anchor=f"AGGREGATE(a, CAST(NULL AS BIGINT), (x, y) -> {_FOLD})",
     ),
     "athena": Dialect(
@@ -113,7 +113,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         without="COALESCE(CAST(MAP_FILTER(TRY_CAST(a AS MAP(VARCHAR, JSON)), "
         "(k, v) -> NOT k IN (b)) AS JSON), a)",
         sha256="LOWER(TO_HEX(SHA256(TO_UTF8(a))))",
-        suspect=_half("REGEXP_REPLACE({}, {}, '')", "REGEXP_LIKE({}, {})", escaped=False),
+        suspect=_half("REGEXP_LIKE({}, {})", escaped=False),
         anchor=f"REDUCE(a, CAST(NULL AS BIGINT), (x, y) -> {_FOLD}, x -> x)",
     ),
     "snowflake": Dialect(
@@ -128,7 +128,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         "THEN OBJECT_PICK(a, ARRAY_EXCEPT(OBJECT_KEYS(a), [b])) ELSE a END",
         date="TRY_TO_DATE(a, 'YYYY-MM-DD')",
         decimal="TRY_TO_NUMBER(a, 27, 9)",
-        suspect=_half("REGEXP_REPLACE({}, {}, '')", "REGEXP_LIKE({}, {})", escaped=True),
+        suspect=_half("REGEXP_LIKE({}, {})", escaped=True),
         anchor=f"REDUCE(a, NULL, (x, y) -> {_FOLD})",
         wide_spaces=_LITERALS,
     ),
