@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
@@ -51,21 +51,9 @@ from eventonce.rules.parts import (
     part,
     places_for,
 )
-from eventonce.rules.rule import Missing, Rule
+from eventonce.rules.readings import Kind
+from eventonce.rules.rule import Rule
 from eventonce.types import Claim, Event
-
-Kind = Literal["fact", "state", "hash", "id", "run"]
-
-FALLBACKS: Final[dict[Missing, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
-    "invalid": (),
-    "hash": (("hash", ("topic?", "hash(body)")),),
-    "id": (("id", ("source?", "id", "hash(detail)")),),
-    "run": (("id", ("source?", "id", "hash(detail)")), ("run", ())),
-}
-"""The keys of an event whose own key has a missing part, in the order they are tried. `hash` takes
-the body alone, because the rest changes with every publish. `id` also takes the whole detail,
-because some sources send the id of an entity as `id`, and the source, within which the id of a
-CloudEvent is unique. `run` has no parts: no delivery is a copy of another."""
 
 _WHOLE: Final = 16
 _AFTER_TIME: Final = 12

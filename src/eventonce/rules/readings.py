@@ -1,10 +1,10 @@
-"""The values of an event that a rule reads, and that therefore cannot be redacted: a dead letter
-needs them to make its key again."""
+"""The values of an event that a rule reads, also for a key of last resort, and that therefore
+cannot be redacted: a dead letter needs them to make its key again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from eventonce.rules.expressions import Each, Expression, Hash, Path, parse, parse_path, paths
 
@@ -24,12 +24,19 @@ NAMED: Final[tuple[Steps, ...]] = (
 )
 """The fields by which an envelope is recognised and read; `match` needs them."""
 
-_LAST_RESORT: Final = {
-    "hash": ("hash(body)",),
-    "id": ("hash(detail)",),
-    "run": ("hash(detail)",),
+Kind = Literal["fact", "state", "hash", "id", "run"]
+"""The kind of a key."""
+
+FALLBACKS: Final[Mapping[str, tuple[tuple[Kind, tuple[str, ...]], ...]]] = {
+    "invalid": (),
+    "hash": (("hash", ("topic?", "hash(body)")),),
+    "id": (("id", ("source?", "id", "hash(detail)")),),
+    "run": (("id", ("source?", "id", "hash(detail)")), ("run", ())),
 }
-"""The content that keys an event whose key has a missing part, by the rule's `missing`."""
+"""By the rule's `missing`, the keys of an event whose own key has a missing part, in the order they
+are tried. `hash` takes the body alone, because the rest changes with every publish. `id` also takes
+the whole detail, because some sources send the id of an entity as `id`, and the source, within
+which the id of a CloudEvent is unique. `run` has no parts: no delivery is a copy of another."""
 
 
 def redactable(text: str) -> Path:
@@ -79,8 +86,9 @@ def _trees(rule: Mapping[str, Any]) -> Iterator[tuple[str, Expression]]:
             yield f"also {older!r}", Hash(parse_path(older.removeprefix("sha256(")[:-1]))
         else:
             yield from ((f"also {text!r}", parse(text)) for text in older)
-    for text in _LAST_RESORT.get(rule.get("missing", ""), ()):
-        yield f"{text!r}, by missing = {rule['missing']!r}", parse(text)
+    missing = rule.get("missing", "invalid")
+    for _, texts in FALLBACKS[missing]:
+        yield from ((f"{text!r}, by missing = {missing!r}", parse(text)) for text in texts)
 
 
 def _reads(tree: Expression, wanted: Steps, ignored: Sequence[Steps]) -> bool:

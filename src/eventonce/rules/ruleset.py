@@ -9,19 +9,12 @@ from typing import Final
 import msgspec
 
 from eventonce.errors import ConfigError, EnvelopeError
-from eventonce.rules.claims import (
-    FALLBACKS,
-    Claimer,
-    Key,
-    Keyring,
-    claimer,
-    compiled,
-    keyring,
-)
+from eventonce.rules.claims import Claimer, Key, Keyring, claimer, compiled, keyring
 from eventonce.rules.explanation import Explanation, explanation, refusal, subject_text
 from eventonce.rules.expressions import Path, parse, parse_path, paths
 from eventonce.rules.keys import ABSENT, check_secrets, is_empty
 from eventonce.rules.parts import Extract, Incomplete, extractor, places_for, walk
+from eventonce.rules.readings import FALLBACKS
 from eventonce.rules.rule import Rule, legacy_path
 from eventonce.types import Claim, Event
 

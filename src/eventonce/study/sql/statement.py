@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventonce.errors import ConfigError
-from eventonce.rules.claims import FALLBACKS, compiled, content_trees
+from eventonce.rules.claims import compiled, content_trees
 from eventonce.rules.expressions import Path, made_optional, parse, parse_path
 from eventonce.rules.instants import SECONDS_BELOW
+from eventonce.rules.readings import FALLBACKS
 from eventonce.rules.rule import Match, Rule
 from eventonce.study.sql.dialects import Dialect, literal, path
 from eventonce.study.sql.law import INEXACT_NUMBERS, judged
