@@ -51,17 +51,15 @@ def proposals_of(
         if not learned.key:
             continue
         chosen = ", ".join(map(str, kinds_of_pool))
-        (events, dropped, fresh, wrong) = next(
-            index.rows(
-                f"""
-                SELECT (SELECT count(*) FROM events WHERE kind IN ({chosen})),
-                       count(*), count(*) FILTER (e.id <> b.id),
-                       count(*) FILTER (l.content <> k.content)
-                FROM copies c JOIN events e USING (line) JOIN learned l USING (line)
-                JOIN events b ON b.line = c.beside JOIN learned k ON k.line = c.beside
-                WHERE e.kind IN ({chosen})
-                """  # noqa: S608  numbers of ours
-            )
+        counts = index.one(
+            f"""
+            SELECT (SELECT count(*) FROM events WHERE kind IN ({chosen})) AS events,
+                   count(*) AS copies, count(*) FILTER (e.id <> b.id) AS under_new_ids,
+                   count(*) FILTER (l.content <> k.content) AS wrong
+            FROM copies c JOIN events e USING (line) JOIN learned l USING (line)
+            JOIN events b ON b.line = c.beside JOIN learned k ON k.line = c.beside
+            WHERE e.kind IN ({chosen})
+            """  # noqa: S608  numbers of ours
         )
         by_source = (
             "SELECT source FROM events "  # noqa: S608  likewise
@@ -77,16 +75,13 @@ def proposals_of(
             types=types,
             key=learned.key,
             volatile=tuple(sorted(learned.volatile)),
-            events=events,
-            copies=dropped,
-            under_new_ids=fresh,
-            wrong=wrong,
-            enough=fresh >= COPIES_NEEDED and not wrong,
+            enough=counts["under_new_ids"] >= COPIES_NEEDED and not counts["wrong"],
             agreement={
                 field.path: (field.m, field.u)
                 for field in learned.fields
                 if field.path in learned.key
             },
+            **counts,
         )
 
 

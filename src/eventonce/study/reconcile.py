@@ -91,12 +91,10 @@ def reconcile(
             scratch.table(name, KEY_ROW)
             capture = Capture(paths, unread=unread, progress=progress)
             scratch.load(name, KEY_ROW, _rows(capture, key_of, keyless))
-        counts = next(
-            scratch.rows(
-                "SELECT (SELECT count(DISTINCT key) FROM expected), "
-                "(SELECT count(DISTINCT key) FROM seen), "
-                "(SELECT count(DISTINCT key) FROM expected SEMI JOIN seen USING (key))"
-            )
+        counts = scratch.one(
+            "SELECT (SELECT count(DISTINCT key) FROM expected) AS expected, "
+            "(SELECT count(DISTINCT key) FROM seen) AS seen, "
+            "(SELECT count(DISTINCT key) FROM expected SEMI JOIN seen USING (key)) AS both"
         )
         types = dict(
             scratch.rows(
@@ -110,7 +108,7 @@ def reconcile(
             )
             for _, raw in lines_at(expected, (line for (line,) in lines)):
                 missing(raw)
-        return Reconciled(counts[0], counts[1], counts[2], types, next(keyless))
+        return Reconciled(types=types, keyless=next(keyless), **counts)
 
 
 def _rows(capture: Capture, key_of: KeyOf, keyless: count[int]) -> Iterator[bytes]:
