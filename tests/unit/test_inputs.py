@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from eventonce.errors import EnvelopeError
 from eventonce.sources.files import Capture
 from eventonce.study.arrivals import Arrival, arrival
 from eventonce.types import Event
@@ -181,6 +182,13 @@ def test_columns_beside_the_event_describe_its_delivery(tmp_path: Path, arrived:
     found = arrivals(parquet(tmp_path / "c.parquet", query))
     assert len(found) == 2_500
     assert told(found[-1]) == ("e1", EVENT["detail"], AT, "sqs:calls", "m1", 2)
+
+
+def test_a_text_that_is_no_json_keeps_the_data_of_its_delivery(tmp_path: Path) -> None:
+    query = f"""SELECT '{{"id": ' AS event, {AT} AS arrived, 'sqs:calls' AS channel"""
+    (found,) = arrivals(parquet(tmp_path / "c.parquet", query))
+    assert isinstance(found.event, EnvelopeError)
+    assert (found.arrived, found.channel) == (AT, "sqs:calls")
 
 
 @pytest.mark.parametrize("name", ["c*.parquet", "c[1].parquet", "c?.parquet"])

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventonce.envelope.captured import Arrived, line_of
 from eventonce.errors import ConfigError, install_hint
 from eventonce.sources.compression import Unreadable
 
@@ -116,12 +117,8 @@ def _line(
     text = (event or "").encode("utf-8", "surrogatepass")
     if packed:
         text = _without_nulls(text)
-    told = {"id": id, "arrived": arrived, "channel": channel, "receives": receives}
-    beside = {name: value for name, value in told.items() if value is not None}
-    if not beside:
-        return text
-    held = msgspec.Raw(text) if text.lstrip().startswith(b"{") else event
-    return msgspec.json.encode({"eventonce": 1, **beside, "event": held})
+    arrival = Arrived(text, channel or "", id or "", arrived, receives or 0)
+    return text if arrival == Arrived(text, "") else line_of(arrival)
 
 
 def _without_nulls(text: bytes) -> bytes:
