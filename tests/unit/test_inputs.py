@@ -49,6 +49,14 @@ def test_a_log_export_gives_each_message_with_its_time(tmp_path: Path) -> None:
     assert not isinstance(start.event, Event)
 
 
+def test_a_message_of_a_log_that_is_no_json_keeps_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "000000"
+    path.write_bytes(f"{STAMP} {{cut off\n{STAMP} \n".encode() + STAMP.encode() + b" \xff\n")
+    for one in arrivals(path):
+        assert isinstance(one.event, EnvelopeError)
+        assert one.arrived == AT
+
+
 def test_a_message_of_a_log_may_continue_in_the_next_chunk(tmp_path: Path) -> None:
     path = tmp_path / "000000"
     event = json.dumps({"id": "e1", "detail": {f"field{n}": n for n in range(40)}}, indent=1)

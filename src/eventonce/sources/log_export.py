@@ -10,9 +10,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Final
 
-import msgspec
-
-from eventonce.envelope.captured import written_line
+from eventonce.envelope.captured import Arrived, line_of, written_line
 from eventonce.sources.json_stream import Chunk, Long
 
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ")
@@ -73,12 +71,5 @@ def _instant(stamp: bytes) -> int:
 
 
 def _line(arrived: int, texts: list[bytes]) -> bytes:
-    # A newline in JSON is only between values; in any other text it is content.
-    if texts[0].lstrip().startswith(b"{"):
-        event = b" ".join(texts).replace(b"\r", b" ")
-        tapped = written_line(event)
-        if tapped is not None:
-            return tapped
-    else:
-        event = msgspec.json.encode(b"\n".join(texts).decode(errors="backslashreplace"))
-    return b'{"eventonce":1,"arrived":%d,"event":%b}' % (arrived, event)
+    message = b"\n".join(texts)
+    return written_line(message) or line_of(Arrived(message, "", arrived=arrived))
