@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from eventonce.envelope.captured import Arrived, line_of
 from eventonce.study.causes import Cause
 from eventonce.study.simulate.traffic import Fact, Traffic, seconds, uuid
 from eventonce.study.units import DAY, HOUR, MINUTE, SECOND
@@ -267,9 +268,5 @@ def as_line(delivery: SimulatedDelivery, *, bare: bool) -> bytes:
     """Return the delivery as a line of a capture; with `bare`, only its event."""
     if bare:
         return delivery.event + b"\n"
-    counted = f'"receives":{delivery.receives},' if delivery.receives else ""
-    head = (
-        f'{{"eventonce":1,"id":"{delivery.message}","arrived":{delivery.arrived},'
-        f'"channel":"{delivery.channel}",{counted}"event":'
-    )
-    return b"%b%b}\n" % (head.encode(), delivery.event)
+    body, channel, message = delivery.event, delivery.channel, delivery.message
+    return line_of(Arrived(body, channel, message, delivery.arrived, delivery.receives)) + b"\n"
