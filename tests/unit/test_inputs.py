@@ -16,9 +16,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from eventonce.errors import EnvelopeError
+from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.sources.files import Capture
 from eventonce.study.arrivals import Arrival, arrival
+from eventonce.study.index import lines_at
 from eventonce.types import Event
 from tests.helpers import Run, write_lines
 
@@ -377,3 +378,24 @@ def test_a_temporary_folder_that_is_full_is_named(tmp_path: Path, room: str) -> 
     assert told.returncode == 1
     assert "the folder of the study, cannot be written" in told.stderr
     assert [it.name for it in tmp_path.iterdir()] == ["c.jsonl"]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "backtest", "reconcile"])
+def test_a_study_that_reads_lines_again_refuses_a_pipe(run: Run, command: str) -> None:
+    """Of a pipe it would show no fields and no findings, as if there were none."""
+    out, into = os.pipe()
+    os.write(into, f"{TEXT}\n".encode())
+    os.close(into)
+    pipe, seen = f"/dev/fd/{out}", write_lines(Path("c.jsonl"), EVENT)
+    words = (seen, "--missing", "missing.jsonl") if command == "reconcile" else ()
+    refused = run(command, pipe, *words)
+    os.close(out)
+    assert refused.code == 2
+    assert f"{pipe} is a pipe, which cannot be read twice: write it to a file" in refused.err
+
+
+def test_a_capture_that_was_changed_meanwhile_is_reported(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "c.jsonl", EVENT)
+    assert [line for line, _ in lines_at([path], iter([1]))] == [1]
+    with pytest.raises(ConfigError, match="line 2 cannot be read again: the capture was changed"):
+        list(lines_at([path], iter([1, 2])))

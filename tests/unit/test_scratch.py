@@ -27,12 +27,21 @@ def folders(temporary: Path) -> list[Path]:
     return list(temporary.glob("eventonce-study-*"))
 
 
+WAITING = """
+import sys
+from eventonce.cli import diagnose, main
+# A pipe is refused, because it cannot be read twice; here nothing is read twice.
+diagnose.check_no_pipe = lambda captures: None
+main(["diagnose", sys.argv[1]])
+"""
+
+
 @contextmanager
 def studying(temporary: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A diagnosis that has begun and waits for the rest of its capture."""
     capture = temporary / "capture"
     os.mkfifo(capture)
-    command = [sys.executable, "-m", "eventonce", "diagnose", str(capture)]
+    command = [sys.executable, "-c", WAITING, str(capture)]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with (
         subprocess.Popen(command, env=environment) as study,

@@ -13,7 +13,7 @@ from eventonce import presets
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, html_option, json_option, values_option
 from eventonce.cli.output import counted, emit, table, wrapped
-from eventonce.cli.report import check_captures, first_sentence, made_by, studying
+from eventonce.cli.report import check_captures, check_no_pipe, first_sentence, made_by, studying
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
@@ -128,6 +128,7 @@ def command(
     Rules are tried with the planner and the law of production. Nothing is changed.
     """
     check_captures(captures, page_file)
+    check_no_pipe(captures)
     if mine is not None and recipes:
         raise click.UsageError("--recipes tries all recipes: leave out --guard.")
     ours = list(_guards(named, rules, config, windows))

@@ -20,7 +20,14 @@ from eventonce.cli.options import (
     with_settings,
 )
 from eventonce.cli.output import counted, emit, one_line, printable, table, wrapped
-from eventonce.cli.report import check_captures, first_sentence, made_by, studying, typed
+from eventonce.cli.report import (
+    check_captures,
+    check_no_pipe,
+    first_sentence,
+    made_by,
+    studying,
+    typed,
+)
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
 from eventonce.rules.instants import duration_text
@@ -93,6 +100,7 @@ def command(
     Nothing is changed: no store is opened, and the capture is only read.
     """
     check_captures(captures, lines_file, rules_file, page_file)
+    check_no_pipe(captures)
     states = Ruleset(presets.load(STATES_PRESET).rules, name="study")
     planned = Planned(settings.file.ruleset("study"), states)
     with studying("diagnose") as told, Index(captures, planned, told) as index:

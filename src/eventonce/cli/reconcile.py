@@ -12,7 +12,14 @@ import msgspec
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, html_option, json_option, with_settings
 from eventonce.cli.output import counted, emit, table, wrapped
-from eventonce.cli.report import check_captures, first_sentence, made_by, studying, typed
+from eventonce.cli.report import (
+    check_captures,
+    check_no_pipe,
+    first_sentence,
+    made_by,
+    studying,
+    typed,
+)
 from eventonce.errors import ConfigError
 from eventonce.sinks.json_lines import line_of
 from eventonce.sources.inputs import Place
@@ -61,6 +68,7 @@ def command(
         check_captures(captures, missing_file, page_file)
     key_of = by_fields(paths) if paths else by_rules(settings.file.ruleset("study"))
     if missing_file:
+        check_no_pipe([expected])
         make_private(missing_file)
     opened = missing_file.open("wb") if missing_file else nullcontext()
     unread: list[str] = []

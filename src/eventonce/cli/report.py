@@ -11,6 +11,7 @@ import click
 
 from eventonce.cli.output import check_files, notice, progress, wrapped
 from eventonce.cli.signals import ended_after
+from eventonce.errors import ConfigError
 from eventonce.markup import HYPHEN, THIN, Sentence
 from eventonce.sources.inputs import Place, inputs
 from eventonce.study.scratch import remove_open
@@ -35,6 +36,13 @@ def check_captures(captures: Sequence[Place], *written: Path | None) -> None:
     passed_over = inputs(captures)[1]
     if passed_over:
         notice(passed_over)
+
+
+def check_no_pipe(captures: Sequence[Place]) -> None:
+    """Refuse a pipe: values are not kept, and the lines that are shown are read a second time."""
+    for one in captures:
+        if "://" not in str(one) and Path(one).is_fifo():
+            raise ConfigError(f"{one} is a pipe, which cannot be read twice: write it to a file")
 
 
 @contextmanager

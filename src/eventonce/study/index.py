@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.errors import EnvelopeError
+from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
@@ -254,16 +254,21 @@ class Index(Scratch):
 
 
 def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield these lines of captures, whose numbers rise, in one pass; in none if there are none."""
+    """Yield these lines of captures, whose numbers rise, in one pass; in none if there are none.
+    ConfigError if a line that was read before is not there any more."""
     number = next(wanted, None)
     if number is None:
         return
-    for line, raw in enumerate(Capture(paths, unread=[]), start=1):
+    unread: list[str] = []
+    for line, raw in enumerate(Capture(paths, unread=unread), start=1):
         if line == number:
             yield line, raw
             number = next(wanted, None)
             if number is None:
                 return
+    raise ConfigError(
+        f"line {number} cannot be read again: {'; '.join(unread) or 'the capture was changed'}"
+    )
 
 
 def samples_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
