@@ -12,8 +12,7 @@ from eventonce.study.arrivals import arrival
 from eventonce.study.backtest import Result
 from eventonce.study.diagnose import LATENESS_MARKS, Late
 from eventonce.study.examples import told
-from eventonce.study.over_time import BINS_PER_DECADE, OverTime, frame
-from eventonce.study.over_time import by_cause as counts_by_cause
+from eventonce.study.over_time import BINS_PER_DECADE, OverTime, copies_in_steps, frame
 from eventonce.study.page.backtested import backtest_page
 from eventonce.study.page.diagnosis import (
     LATE_NOTE,
@@ -48,7 +47,7 @@ def demo_page(results: Sequence[Result], delivered: Sequence[DemoDelivery]) -> P
 def _over_time(delivered: Sequence[DemoDelivery]) -> OverTime:
     first, step, steps = frame(delivered[0].arrives, delivered[-1].arrives)
     copies = (((one.arrives - first) // step, one.cause, 1) for one in delivered if one.cause)
-    return OverTime(first, step, (), counts_by_cause(copies, steps))
+    return OverTime(first, step, (), copies_in_steps(copies, steps))
 
 
 def _late(delivered: Sequence[DemoDelivery]) -> Late:

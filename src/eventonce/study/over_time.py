@@ -60,10 +60,12 @@ def over_time(index: Index, began: int | None, ended: int | None) -> OverTime | 
         *(first, step),
     )
     told = ((place, cause, number) for place, cause, number in copies if place is not None)
-    return OverTime(first, step, tuple(events), by_cause(told, steps))
+    return OverTime(first, step, tuple(events), copies_in_steps(told, steps))
 
 
-def by_cause(copies: Iterable[tuple[int, str, int]], steps: int) -> dict[str, tuple[int, ...]]:
+def copies_in_steps(
+    copies: Iterable[tuple[int, str, int]], steps: int
+) -> dict[str, tuple[int, ...]]:
     """Return the copies of each cause in each step, the most frequent cause first, from their
     steps, causes and numbers."""
     causes: dict[str, list[int]] = defaultdict(lambda: [0] * steps)
