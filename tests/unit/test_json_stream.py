@@ -16,7 +16,7 @@ from backports import zstd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eventonce.sources.compression import PIECE_BYTES, Unreadable, written
+from eventonce.sources.compression import PIECE_BYTES, Unreadable, packer, written
 from eventonce.sources.json_stream import Chunk, Long, chunks, unpacked
 
 STREAMS = {
@@ -235,8 +235,8 @@ def test_appended_events_are_read_after_the_earlier_events(tmp_path: Path, endin
     path = tmp_path / f"capture.jsonl{ending}"
     with written(path) as file:
         file.write(b'{"a":1}\n')
-    with written(path, "ab") as file:
-        file.write(b'{"b":2}\n')
+    with path.open("ab") as file:
+        file.write(packer(path)(b'{"b":2}\n'))
     with path.open("rb") as file:
         assert [event for _, event in found(file)] == [b'{"a":1}', b'{"b":2}']
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final, Literal, cast
+from typing import IO, Any, Final, cast
 
 from eventonce.errors import ConfigError, EventonceError, install_hint
 
@@ -31,19 +31,18 @@ class Unreadable(EventonceError):
     """The stream cannot be read to its end."""
 
 
-def written(path: Path, mode: Literal["wb", "ab"] = "wb") -> IO[bytes]:
-    """Open the file for writing; `.gz` and `.zst` are compressed. Data that is appended to such a
-    file becomes a second compressed stream, which every reader continues with."""
+def written(path: Path) -> IO[bytes]:
+    """Open the file for writing; `.gz` and `.zst` are compressed."""
     if path.suffix == ".gz":
-        return cast("IO[bytes]", gzip.open(path, mode))
+        return cast("IO[bytes]", gzip.open(path, "wb"))
     if path.suffix == ".zst":
-        return cast("IO[bytes]", _zstd().open(path, mode))
-    return path.open(mode)
+        return cast("IO[bytes]", _zstd().open(path, "wb"))
+    return path.open("wb")
 
 
 def packer(path: Path) -> Callable[[bytes], bytes]:
-    """Return a function that compresses bytes for appending to the file. Each result is complete in
-    itself, so that a crash damages only the last one."""
+    """Return a function that compresses bytes for appending to the file. Each result is a stream of
+    its own, which every reader continues with, so that a crash damages only the last one."""
     if path.suffix == ".gz":
         return gzip.compress
     if path.suffix == ".zst":

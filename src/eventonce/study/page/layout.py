@@ -36,7 +36,7 @@ class Page:
         self._sections: list[Html] = []
 
     def section(self, title: str, *parts: object) -> Self:
-        """Add a section; parts that are not markup become paragraphs, and None is skipped."""
+        """Add a section; text becomes a paragraph, and an empty part is skipped."""
         told = (part if isinstance(part, Html) else tag("p", part) for part in parts if part)
         name = f"s{len(self._sections) + 1}"
         heading = tag("h2", title, id=name)
