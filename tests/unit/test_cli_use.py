@@ -398,3 +398,41 @@ def test_on_a_terminal_the_last_column_of_a_table_is_cut_or_wrapped(
         assert {line[:5] for line in lines[1:]} == {"     "}
     else:
         assert lines == ["  7  as many words as no narr…"]
+
+
+# Standard streams
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--events", "20", "--output", "c.jsonl"),
+        ("diagnose", "capture"),
+        ("backtest", "capture"),
+        ("reconcile", "capture", "capture"),
+        ("explain", "event.json"),
+        ("show", "event.json"),
+        ("stats",),
+    ],
+)
+def test_a_command_works_although_its_caller_closed_standard_output(
+    command: Sequence[str], form: Sequence[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("eventonce.toml").write_text(f'store = "{STORE}"\nname = "mine"\n{RULE}')
+    settle("mine", 1, lambda _: None)
+    for name in ("event.json", "capture"):
+        Path(name).write_text(json.dumps(event(1)))
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(*command, *form).code == 0
+
+
+def test_an_export_is_refused_if_standard_output_is_closed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, reject)
+    monkeypatch.setattr(sys, "stdout", None)
+    told = run("letters", "export", "--store", STORE)
+    assert (told.code, "standard output is closed" in told.err) == (2, True)
+    assert run("letters", "export", "--store", STORE, "-o", "letters.jsonl").code == 0
+    assert Path("letters.jsonl").read_text().count("\n") == 1

@@ -193,7 +193,7 @@ def capture(
             done = record(feed, recorder, change=change or bytes, stopping=stopping, told=told)
     finally:
         recorder.close()
-        if on_terminal():
+        if on_terminal(sys.stderr):
             overwrite("")
     if not wants_json():
         for note in feed.notes:
@@ -274,7 +274,7 @@ def _from_queue(settings: Settings, uri: str, *, own_queue: bool, follow: bool) 
 
 def _progress(recorder: Recorder) -> Callable[[Progress], None]:
     """The progress line on a terminal, which is overwritten."""
-    shown = on_terminal()
+    shown = on_terminal(sys.stderr)
     lately = deque([(time.monotonic(), 0)], maxlen=10)
 
     def told(done: Progress) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from eventonce.cli import FAILED
 from eventonce.cli.options import CapturePath, Settings, json_option, with_settings
-from eventonce.cli.output import emit, one_line, table, wrapped
+from eventonce.cli.output import emit, on_terminal, one_line, table, wrapped
 from eventonce.errors import ConfigError, EnvelopeError
 from eventonce.rules.explanation import Explanation, PartFound
 from eventonce.rules.expressions import Hash, parse, paths
@@ -291,7 +291,7 @@ def _comparison(
 def _both_values(name: str, rows: Sequence[tuple[str, str, str]]) -> str:
     """Return fields with both values; on a narrow terminal, one below the other."""
     wide = 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
-    if not sys.stdout.isatty() or wide <= get_terminal_size().columns:
+    if not on_terminal(sys.stdout) or wide <= get_terminal_size().columns:
         return table(rows, head=(name, "first", "second"), indent=2)
     lines = [click.style(f"  {name}", bold=True)]
     room = get_terminal_size().columns - len("    second  ")

@@ -122,7 +122,7 @@ def filter_events(
     opened = open_store(store or "memory:")
     if not wants_json():
         notice(_memory(store, chosen, settings))
-        if not captures and sys.stdin is not None and sys.stdin.isatty():
+        if not captures and on_terminal(sys.stdin):
             notice("reading from the terminal; Ctrl-D ends the input")
     # A filter makes few reference cycles, and the search for them takes a tenth of its time.
     gc.freeze()
@@ -144,7 +144,7 @@ def filter_events(
         found += some
         if passed_over:
             notice(passed_over)
-    shown = bool(captures) and on_terminal()
+    shown = bool(captures) and on_terminal(sys.stderr)
     kept = Rejects(rejects, clear=shown)
     whole = sum(one.size for one in found)
     before = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial, wraps
@@ -80,7 +81,7 @@ class Chosen(msgspec.Struct):
         """Run an action on the dead letters: with progress on a terminal and audit lines; Ctrl-C
         stops it after the current batch."""
         audit = Audit(self.settings.file.audit)
-        visible = shown and on_terminal()
+        visible = shown and on_terminal(sys.stderr)
         progress = Progress(_show if visible else lambda _: None)
         scope = self.selection.scope(source=self.source, limit=self.limit)
         try:

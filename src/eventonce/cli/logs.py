@@ -70,7 +70,7 @@ class OverBar(logging.StreamHandler[Any]):
 def log_to_stderr(form: str, *, bar: bool = False) -> None:
     """Log to stderr, unless a module of the user has configured logging before. `bar`: whether
     stderr shows a progress bar, if it is a terminal."""
-    terminal = on_terminal()
+    terminal = on_terminal(sys.stderr)
     handler = (OverBar if bar and terminal else logging.StreamHandler)(sys.stderr)
     as_json = form == "json" or (form == "auto" and not terminal)
     handler.setFormatter(JSONFormatter() if as_json else TextFormatter())

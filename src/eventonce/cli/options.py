@@ -14,7 +14,7 @@ import msgspec
 
 from eventonce import presets
 from eventonce.aws import s3
-from eventonce.cli.output import JSON_WANTED
+from eventonce.cli.output import JSON_WANTED, standard_output
 from eventonce.clock import wall_clock
 from eventonce.config import DEFAULT_STORE, Config, load
 from eventonce.consumer import Consumer
@@ -91,6 +91,8 @@ class PrivateFile(click.File):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Open the file; a file to overwrite is created at the first write."""
+        if value == "-":
+            standard_output()
         if value != "-" and not self.resolve_lazy_flag(value):
             make_private(Path(value))
         found: Any = super().convert(value, param, ctx)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TextIO
 
 import click
 import msgspec
@@ -42,7 +42,7 @@ def table(
     texts = [[_cell(cell) for cell in row] for row in ([head, *rows] if head else rows)]
     widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
     taken = indent + sum(widths[:-1]) + 2 * (len(widths) - 1)
-    room = max(get_terminal_size().columns - taken, 20) if sys.stdout.isatty() else sys.maxsize
+    room = max(get_terminal_size().columns - taken, 20) if on_terminal(sys.stdout) else sys.maxsize
     lines = []
     for number, row in enumerate(texts):
         *cells, last = (
@@ -70,7 +70,7 @@ def _parted(text: str, width: int) -> list[str]:
 def wrapped(text: str, indent: int = 0) -> str:
     """Return a paragraph no wider than the terminal; in a file it is one line."""
     pad = " " * indent
-    if not sys.stdout.isatty():
+    if not on_terminal(sys.stdout):
         return pad + one_line(text)
     room = max(get_terminal_size().columns - indent, 20)
     return "\n".join(pad + line for line in _parted(one_line(text), room))
@@ -170,15 +170,15 @@ def whole_file(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def on_terminal() -> bool:
-    """Whether stderr is a terminal, which shows progress."""
-    return sys.stderr is not None and sys.stderr.isatty()
+def on_terminal(stream: TextIO | None) -> bool:
+    """Whether this stream is a terminal. A standard stream is None if the caller closed it."""
+    return stream is not None and stream.isatty()
 
 
 @contextmanager
 def progress(label: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on a terminal; the caller says how much is done, and of how much."""
-    if not (shown and on_terminal()):
+    if not (shown and on_terminal(sys.stderr)):
         yield lambda _done, _whole: None
         return
     with click.progressbar(length=1_000, label=label, file=sys.stderr) as bar:
