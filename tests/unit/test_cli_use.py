@@ -18,7 +18,7 @@ import pytest
 
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
-from eventonce.cli.output import table
+from eventonce.cli.output import progress, table
 from eventonce.runtime import background_task
 from eventonce.sending import Outgoing, RefusedCopy, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
@@ -436,3 +436,15 @@ def test_an_export_is_refused_if_standard_output_is_closed(
     assert (told.code, "standard output is closed" in told.err) == (2, True)
     assert run("letters", "export", "--store", STORE, "-o", "letters.jsonl").code == 0
     assert Path("letters.jsonl").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("whole", [0, 3])
+def test_a_progress_bar_is_full_when_all_is_done_even_if_there_was_nothing_to_do(
+    whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("sweep") as shown:
+        shown(5, whole)
+    assert "100%" in terminal.getvalue()

@@ -182,7 +182,10 @@ def progress(label: str, *, shown: bool = True) -> Iterator[Callable[[int, int],
         yield lambda _done, _whole: None
         return
     with click.progressbar(length=1_000, label=label, file=sys.stderr) as bar:
-        yield lambda done, whole: bar.update(1_000 * min(done, whole) // max(1, whole) - bar.pos)
+        # If there is nothing to do, all is done.
+        yield lambda done, whole: bar.update(
+            (1_000 * min(done, whole) // whole if whole else 1_000) - bar.pos
+        )
 
 
 def overwrite(text: str) -> None:
