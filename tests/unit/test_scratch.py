@@ -99,6 +99,53 @@ def test_a_terminated_study_removes_its_folder(tmp_path: Path) -> None:
     assert not folders(tmp_path)
 
 
+def test_ctrl_c_ends_a_study_at_once_and_raises_no_exception_in_it(tmp_path: Path) -> None:
+    """DuckDB replaces the exception by one of its own, and a pool of processes may wait for ever
+    after it."""
+    program = """
+import signal
+from eventonce.cli.report import studying
+from eventonce.study.scratch import Scratch
+with studying("diagnose"), Scratch():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("raised")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGINT, "")
+    assert ended.stderr == "eventonce: interrupted\n"
+    assert not folders(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_for_a_process_of_a_study_leaves_the_folder_of_the_study(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    program = """
+import os, signal, sys, tempfile
+from eventonce.cli.report import studying
+from eventonce.study.scratch import Scratch
+with studying("diagnose"), Scratch():
+    child = os.fork()
+    if not child:
+        signal.raise_signal(int(sys.argv[1]))
+    os.waitpid(child, 0)
+    print(*os.listdir(tempfile.gettempdir()))
+"""
+    command = [sys.executable, "-c", program, str(int(number))]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    [left] = subprocess.check_output(command, env=environment, text=True).split()
+    assert left.startswith("eventonce-study-")
+    assert not left.endswith("-ended")
+
+
 def test_a_long_query_draws_no_progress_bar() -> None:
     """DuckDB draws a bar where Python runs no script file, as in an interactive session."""
     program = """

@@ -3,13 +3,16 @@ origin of a page."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from eventonce.cli.output import check_files, notice, progress, wrapped
+from eventonce.cli.output import check_files, notice, progress, wants_json, wrapped
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.markup import HYPHEN, THIN, Sentence
@@ -47,9 +50,20 @@ def check_no_pipe(captures: Sequence[Place]) -> None:
 
 @contextmanager
 def studying(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of a study; SIGTERM ends it, without its temporary files."""
-    with ended_after(remove_open), progress(label) as told:
+    """Show the progress of a study; SIGTERM or Ctrl-C ends it, without its temporary files."""
+    with ended_after(_end), progress(label) as told:
         yield told
+
+
+def _end(number: int) -> None:
+    remove_open()
+    if sys.stderr is None:
+        return
+    said = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # the bar has hidden the cursor
+    if number == signal.SIGINT:
+        said += '{"error":"interrupted"}\n' if wants_json() else "eventonce: interrupted\n"
+    # Not through the stream, which may be in the midst of a write.
+    os.write(sys.stderr.fileno(), said.encode())
 
 
 def made_by(captures: Sequence[Path | str]) -> str:

@@ -49,15 +49,22 @@ def wait_for_signal(ended: Event) -> None:
 
 
 @contextmanager
-def ended_after(tidy: Callable[[], None]) -> Iterator[None]:
-    """At SIGTERM, call this function and end the process at once. An exception instead could come
-    while a pool of processes starts, which would then wait for ever."""
+def ended_after(tidy: Callable[[int], None]) -> Iterator[None]:
+    """At SIGTERM or SIGINT, call this function with the number of the signal, and end the process
+    at once. An exception instead could come while a pool of processes starts, or while one of them
+    answers, and the pool would wait for ever."""
+    here = os.getpid()
 
     def on(number: int, _frame: FrameType | None) -> None:
-        tidy()
-        os._exit(128 + number)
+        try:
+            # A process that was forked meanwhile has this handler, too.
+            if os.getpid() == here:
+                tidy(number)
+        finally:
+            os._exit(128 + number)
 
-    with handled(on, signal.SIGTERM):
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    with handled(on, *(one for one in wanted if signal.getsignal(one) is not signal.SIG_IGN)):
         yield
 
 

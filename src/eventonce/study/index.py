@@ -14,7 +14,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from signal import SIG_DFL, SIGTERM, signal
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
@@ -288,8 +287,6 @@ _indexer: Indexer
 def _start(planned: Planned) -> None:
     global _indexer  # noqa: PLW0603  one in each worker process
     _indexer = Indexer(planned)
-    # The parent's handler would remove files that the parent still needs.
-    signal(SIGTERM, SIG_DFL)
     Thread(target=_end_with_parent, daemon=True).start()
 
 
