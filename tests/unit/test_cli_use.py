@@ -427,6 +427,14 @@ def test_a_command_works_although_its_caller_closed_standard_output(
     assert run(*command, *form).code == 0
 
 
+def test_a_sweep_works_although_its_caller_closed_standard_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, lambda _: None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run("sweep", "--store", STORE).out == "deleted 0 of 1 record\n"
+
+
 def test_an_export_is_refused_if_standard_output_is_closed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -530,6 +530,9 @@ def test_without_the_key_dead_letters_are_listed_and_not_opened(run: Run) -> Non
     exported = run("letters", "export")
     assert (exported.code, exported.out) == (1, "")
     assert "1 dead letter not opened" in exported.err
+    missed = run("letters", "export", listed["id"], "nothing")
+    assert "begins with 'nothing'" in missed.err
+    assert "1 dead letter not opened" in missed.err
     configured(OLD)
     assert SECRET in run("letters", "list").out
 
