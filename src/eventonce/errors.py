@@ -23,8 +23,9 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> ConfigError
 
 
 def install_hint(extra: str) -> str:
-    """Return the commands that install an extra: from the package index, and in a clone."""
-    return f'pip install "eventonce[{extra}]", or in a clone: pip install -e ".[{extra}]"'
+    """Return the command that installs an extra: in a clone, because eventonce is not on a package
+    index yet."""
+    return f'pip install -e ".[{extra}]" in a clone of eventonce'
 
 
 class EnvelopeError(EventonceError):

@@ -127,7 +127,7 @@ def test_metrics_without_the_extra_add_no_observer_and_the_answer_names_the_extr
     here = consumer()
     answer = scraping(here, on=True)()
     assert answer.status == 404
-    assert rb"pip install \"eventonce[metrics]\"" in answer.body
+    assert rb"pip install -e \".[metrics]\"" in answer.body
     assert here.observers == []
 
 

@@ -48,13 +48,13 @@ def test_without_the_extra_a_warning_names_the_package_to_install(
     consumer = Consumer("memory:", handler=lambda _: None)
     assert setup.exported(consumer) is None
     assert "OTEL_TRACES_EXPORTER is set, but nothing is exported" in caplog.text
-    assert 'pip install "eventonce[otel]"' in caplog.text
+    assert 'pip install -e ".[otel]"' in caplog.text
 
 
 def test_instrument_names_the_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "eventonce.otel.metrics", raising=False)
-    with pytest.raises(ConfigError, match=r"eventonce\[otel\]"):
+    with pytest.raises(ConfigError, match=r'pip install -e "\.\[otel\]"'):
         instrument(Consumer("memory:", handler=lambda _: None))
 
 

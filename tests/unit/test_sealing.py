@@ -100,7 +100,7 @@ def test_the_error_without_the_extra_names_the_command_that_installs_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(ConfigError, match=r'pip install "eventonce\[privacy\]"'):
+    with pytest.raises(ConfigError, match=r'pip install -e "\.\[privacy\]"'):
         Sealer([OLD])
     # A list of sealed content needs no key and no extra.
     with pytest.raises(SealedError, match="is none of the sealing_keys"):

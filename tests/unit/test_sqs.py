@@ -257,7 +257,7 @@ def test_a_message_has_its_group_its_deduplication_id_and_its_attributes() -> No
 
 def test_a_queue_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
-    with pytest.raises(ConfigError, match=r'pip install "eventonce\[sqs\]"'):
+    with pytest.raises(ConfigError, match=r'pip install -e "\.\[sqs\]"'):
         Queue.from_uri("sqs://orders").receive()
 
 

@@ -129,4 +129,4 @@ def test_a_missing_extra_is_named() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
-    assert 'ConfigError: serve needs: pip install "eventonce[web]"' in done.stderr
+    assert 'ConfigError: serve needs: pip install -e ".[web]"' in done.stderr

@@ -47,7 +47,7 @@ def test_a_text_that_is_no_arn_of_a_topic_is_named(topic: str) -> None:
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ConfigError, match=r'sns_topics needs: pip install "eventonce\[sns\]"'):
+    with pytest.raises(ConfigError, match=r'sns_topics needs: pip install -e "\.\[sns\]"'):
         Authenticator(Serve(sns_topics=[TOPIC]))
     assert Authenticator(Serve()).ways == []
 

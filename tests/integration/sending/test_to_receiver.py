@@ -174,7 +174,7 @@ def test_a_missing_extra_is_named(args: str, extra: str, tmp_path: Path) -> None
         [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert done.returncode == 2
-    assert f'pip install "eventonce[{extra}]"' in done.stderr
+    assert f'pip install -e ".[{extra}]"' in done.stderr
 
 
 def test_an_empty_file_is_reported(send: Send, url: str) -> None:
