@@ -122,6 +122,17 @@ def test_a_count_of_one_is_followed_by_the_singular(run: Run) -> None:
     assert run("check", "rules.toml").out == "rules.toml: no faults, 1 rule\n"
 
 
+def test_forget_reports_keys_without_a_record(run: Run) -> None:
+    settle("default", 1, lambda _: None)
+    key = ("forget", "00ff", "--store", STORE, "--yes")
+    told = run(*key)
+    assert (told.code, told.out) == (1, "forgot 0 of 1 record\n")
+    assert told.err.startswith("eventonce: the store had no record of 1 key; ")
+    as_json = run(*key, "--json")
+    assert as_json.documents == [{"forgotten": 0}]
+    assert [*json.loads(as_json.err)] == ["error"]
+
+
 # Questions
 
 

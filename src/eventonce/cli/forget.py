@@ -21,7 +21,7 @@ from eventonce.cli.options import (
     with_settings,
     yes_option,
 )
-from eventonce.cli.output import counted, emit, table
+from eventonce.cli.output import counted, emit, notice, table
 from eventonce.cli.store import event_in, key_in, keyed
 from eventonce.config import Config
 from eventonce.config.checks import check_values
@@ -80,11 +80,11 @@ def _forget(settings: Settings, what: tuple[str, ...], *, yes: bool) -> int:
         opened.forget([result_key(key) for key in keys])
         forgotten = opened.forget(keys)
     emit({"forgotten": forgotten}, f"forgot {forgotten} of {records}")
-    if forgotten < len(keys):
-        click.echo(
-            "the store has no record of the others; eventonce show FILE tries more names", err=True
-        )
-    return 0 if forgotten == len(keys) else FAILED
+    if forgotten == len(keys):
+        return 0
+    unknown = counted(len(keys) - forgotten, "key")
+    notice(f"the store had no record of {unknown}; eventonce show FILE tries more names")
+    return FAILED
 
 
 def _erase(settings: Settings, id: str, *, dry_run: bool, yes: bool) -> int:
