@@ -173,7 +173,7 @@ def to_queue(queue: Queue) -> Target:
     return Target(queue, entry_of)
 
 
-def to_bus(bus: Bus, *, source: str = "", type: str = "") -> Target:
+def to_bus(bus: Bus, *, source: str | None = None, type: str | None = None) -> Target:
     """Return the target for a bus, with the events' own source, type, time, resources and detail,
     unless `source` or `type` is given. ConfigError if there is no such bus."""
 

@@ -63,19 +63,8 @@ class Header(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generi
     help="The pause before all events are sent once more.",
 )
 @click.option("--fresh", is_flag=True, help="Give copies new ids, as if they were published again.")
-@click.option(
-    "--source",
-    default="",
-    show_default=False,
-    help="With --bus: the source, instead of the events' own.",
-)
-@click.option(
-    "--type",
-    "type_",
-    default="",
-    show_default=False,
-    help="With --bus: the detail-type, instead of the events' own.",
-)
+@click.option("--source", help="With --bus: the source, instead of the events' own.")
+@click.option("--type", "type_", help="With --bus: the detail-type, instead of the events' own.")
 @configured(
     "--header",
     "headers",
@@ -132,8 +121,8 @@ def _target(
     bus: str | None,
     queue: str | None,
     url: str | None,
-    source: str,
-    type_: str,
+    source: str | None,
+    type_: str | None,
     headers: Sequence[str],
     region: str | None,
     endpoint: str | None,
