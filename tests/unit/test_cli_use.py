@@ -446,6 +446,34 @@ def test_a_sweep_works_although_its_caller_closed_standard_error(
     assert run("sweep", "--store", STORE).out == "deleted 0 of 1 record\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", "-"),
+        ("filter",),
+        ("show", "-", "--store", STORE),
+        ("forget", "-", "--store", STORE),
+        ("send", "-", "--url", "http://127.0.0.1:1/events"),
+    ],
+)
+def test_a_command_that_reads_a_closed_standard_input_is_refused(
+    command: Sequence[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, lambda _: None)
+    monkeypatch.setattr(sys, "stdin", None)
+    told = run(*command)
+    assert (told.code, "standard input is closed" in told.err) == (2, True)
+
+
+def test_a_question_on_a_closed_standard_input_names_the_missing_option(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, lambda _: None)
+    monkeypatch.setattr(sys, "stdin", None)
+    told = run("forget", "00ff", "--store", STORE)
+    assert (told.code, "--yes confirms" in told.err) == (2, True)
+
+
 def test_an_export_is_refused_if_standard_output_is_closed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

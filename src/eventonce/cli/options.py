@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property, partial, wraps
@@ -303,14 +304,15 @@ def confirmed(question: str, *, yes: bool) -> bool:
     """Ask the user, and return whether the answer is yes; UsageError without an answer."""
     if yes:
         return True
+    silent = click.UsageError("standard input gave no answer; --yes confirms without a question")
+    if sys.stdin is None:
+        raise silent
     try:
         return click.confirm(question, err=True)
     except click.Abort as error:
         if isinstance(error.__context__, EOFError):
             click.echo(err=True)
-            raise click.UsageError(
-                "standard input gave no answer; --yes confirms without a question"
-            ) from None
+            raise silent from None
         raise
 
 

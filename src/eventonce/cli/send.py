@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from eventonce.cli.options import (
 from eventonce.cli.output import counted, emit, table, with_table
 from eventonce.errors import ConfigError
 from eventonce.sending import ReceiverClient, Summary, send_all, to_bus, to_queue
+from eventonce.sources.inputs import standard_input
 
 TARGETS: Final = ("bus", "queue", "url")
 
@@ -151,7 +151,7 @@ def _as_file(file: str) -> Iterator[Path]:
         yield Path(file)
         return
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
+        shutil.copyfileobj(standard_input(), kept)
         kept.flush()
         yield Path(kept.name)
 

@@ -46,6 +46,7 @@ from eventonce.history import Decision, History, Search
 from eventonce.history.story import told
 from eventonce.rules.instants import duration_text
 from eventonce.runtime.retention import drop_expired, kept_for
+from eventonce.sources.inputs import standard_input
 from eventonce.stores import open_schema
 from eventonce.stores.probe import write_finding
 from eventonce.types import Event
@@ -249,8 +250,7 @@ def event_in(what: str) -> Event | None:
     """Return the event in this file; None if there is no such file, so that it must be a key."""
     if what != "-" and not Path(what).exists():
         return None
-    with click.open_file(what, "rb") as stream:
-        return read(stream.read())
+    return read(standard_input().read() if what == "-" else Path(what).read_bytes())
 
 
 def key_in(text: str) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, BinaryIO, Final, NoReturn
 
 from eventonce.aws import s3
 from eventonce.errors import ConfigError
@@ -101,7 +101,7 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
             continue
         place = Path(one)
         if place == STDIN:
-            found.append(Input("stdin", 0, _standard_input))
+            found.append(Input("stdin", 0, lambda: nullcontext(standard_input())))
         elif place.is_dir():
             for path in sorted(_walked(place)):
                 name = path.relative_to(place).as_posix()
@@ -115,10 +115,11 @@ def inputs(places: Sequence[Place]) -> tuple[list[Input], str]:
     return found, passed_over
 
 
-def _standard_input() -> AbstractContextManager[IO[bytes]]:
+def standard_input() -> BinaryIO:
+    """Return the stream of standard input; ConfigError if the caller closed it."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed: there is nothing to read")
-    return nullcontext(sys.stdin.buffer)
+    return sys.stdin.buffer
 
 
 def _walked(folder: Path) -> Iterator[Path]:
