@@ -1,5 +1,5 @@
-"""The reports of the study on the command line: the first sentence, and the line about the
-origin of a page."""
+"""The parts that the commands of the study share: the check of the captures, the progress, the end
+by a signal, and words of the reports."""
 
 from __future__ import annotations
 
