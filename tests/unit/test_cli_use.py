@@ -485,6 +485,14 @@ def test_an_export_is_refused_if_standard_output_is_closed(
     assert Path("letters.jsonl").read_text().count("\n") == 1
 
 
+def test_an_export_to_a_folder_that_does_not_exist_is_refused_before_it_begins(run: Run) -> None:
+    settle("default", 1, reject)
+    Path("eventonce.toml").write_text(f'store = "{STORE}"\naudit = "audit.jsonl"\n')
+    told = run("letters", "export", "-o", "nowhere/letters.jsonl")
+    assert (told.code, "the folder of 'nowhere" in told.err) == (2, True)
+    assert not Path("audit.jsonl").exists()
+
+
 @pytest.mark.parametrize("whole", [0, 3])
 def test_a_progress_bar_is_full_when_all_is_done_even_if_there_was_nothing_to_do(
     whole: int, monkeypatch: pytest.MonkeyPatch

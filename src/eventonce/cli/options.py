@@ -94,6 +94,8 @@ class PrivateFile(click.File):
         """Open the file; a file to overwrite is created at the first write."""
         if value == "-":
             standard_output()
+        elif not Path(value).resolve().parent.is_dir():
+            self.fail(f"the folder of {value!r} does not exist; create it.", param, ctx)
         if value != "-" and not self.resolve_lazy_flag(value):
             make_private(Path(value))
         found: Any = super().convert(value, param, ctx)
