@@ -16,6 +16,9 @@ from typing import Any, Final
 LIMIT: Final = 10_000
 """The largest number of instants in a function that is interrupted."""
 
+CODE_UNIT: Final = 2
+"""Bytes of an instruction without its argument's extension and caches."""
+
 
 class Interrupt(BaseException):
     """The exception of a signal's handler."""
@@ -69,11 +72,12 @@ class _Count:
             code, at = frame.f_code, frame.f_lasti
             last = self._last.get(frame, at)
             self._last[frame] = at
-            # A signal's exception comes at the call, ours at the next instruction: both must have
-            # the same handler.
-            called = dis.opname[code.co_code[last]].startswith("CALL")
-            same = _handler(code, last) == _handler(code, at)
-            if (called and same) or "JUMP_BACKWARD" in dis.opname[code.co_code[at]]:
+            # A signal's exception comes at the call, or before the target of a jump; ours comes at
+            # the next instruction: both must have the same handler.
+            before = dis.opname[code.co_code[last]]
+            place = at - CODE_UNIT if "JUMP_BACKWARD" in before else last
+            checks = before.startswith("CALL") or "JUMP_BACKWARD" in before
+            if checks and _handler(code, place) == _handler(code, at):
                 self._pass()
         elif event == "return":
             self._last.pop(frame, None)
