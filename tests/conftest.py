@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -30,6 +31,14 @@ settings.register_profile(
 # For `make quick`: the first of the same examples.
 settings.register_profile("quick", settings.get_profile("steady"), max_examples=15)
 settings.load_profile("steady")
+
+
+# A shell lets a background job ignore Ctrl-C, and `nohup` lets it ignore a hangup. The programs
+# that the tests start would inherit this; they do not inherit a function of this process.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 LOGGERS = ("", "eventonce", "eventonce.outcomes")
