@@ -501,6 +501,17 @@ def test_the_demo_prints_its_story_and_writes_a_page(
     assert "eventonce loses <b>0</b> and lets <b>0</b> through." in page
 
 
+def test_no_line_of_the_demo_is_cut_or_too_long_on_a_terminal_of_80_columns(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("eventonce.cli.demo.started_as", lambda: ".venv/bin/eventonce")
+    told = click.unstyle(run("demo").out)
+    assert [line for line in told.splitlines() if len(line) > 80 or "…" in line] == []
+
+
 def test_the_demo_writes_its_page_to_another_folder_if_this_folder_refuses_the_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

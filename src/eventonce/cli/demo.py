@@ -14,7 +14,15 @@ import click
 from eventonce import demo as played
 from eventonce.cli import started_as
 from eventonce.cli.options import json_option
-from eventonce.cli.output import counted, echo_json, standard_output, table, wants_json, write_whole
+from eventonce.cli.output import (
+    counted,
+    echo_json,
+    standard_output,
+    table,
+    wants_json,
+    wrapped,
+    write_whole,
+)
 from eventonce.cli.signals import ended_by_signals, wait_for_signal
 from eventonce.demo import worker
 from eventonce.demo.page import demo_page
@@ -134,7 +142,7 @@ def _guide(link: str) -> str:
     ]
     return (
         f"A worker plays the day slowly, with its copies:\n\n  {link}\n\n"
-        f"{table(rows, indent=2)}\n\nCtrl-C ends it, and deletes its files."
+        f"{table(rows, indent=2, wrap=True)}\n\nCtrl-C ends it, and deletes its files."
     )
 
 
@@ -157,7 +165,7 @@ def _next(eventonce: str) -> str:
         (f"{eventonce} filter capture.jsonl > new.jsonl", "the new events; copies are counted"),
         (f"{eventonce} init", "a commented eventonce.toml"),
     ]
-    return table(rows, indent=2)
+    return table(rows, indent=2, wrap=True)
 
 
 def _story(deliveries: Sequence[played.DemoDelivery]) -> str:
@@ -166,11 +174,13 @@ def _story(deliveries: Sequence[played.DemoDelivery]) -> str:
         (ways[None], "events, each of which must take effect once"),
         *((ways[cause], words) for cause, words in CAUSE_WORDS.items() if ways[cause]),
     ]
+    trouble = (
+        f"The store is unavailable for {played.OUTAGE_DELIVERIES} of them, and one worker is "
+        "killed during its work."
+    )
     return (
         f"A Monday of a contact centre: {len(deliveries)} deliveries arrive, not in order:\n\n"
-        f"{table(rows, indent=2)}\n\n"
-        f"The store is unavailable for {played.OUTAGE_DELIVERIES} of them, and one worker is "
-        "killed during its work.\n"
+        f"{table(rows, indent=2)}\n\n{wrapped(trouble)}\n"
     )
 
 
@@ -187,6 +197,5 @@ def _answers(told: Sequence[worker.OutcomeLine], killed: int) -> str:
     )
     rows = [(status, count, reason) for (status, reason), count in reasons.most_common()]
     killed_ = f"{counted(killed, 'worker')} really killed, after its write and before its commit"
-    return (
-        f"\nDeliveries that eventonce did not run, and why ({killed_}):\n\n{table(rows, indent=2)}"
-    )
+    heading = wrapped(f"Deliveries that eventonce did not run, and why ({killed_}):")
+    return f"\n{heading}\n\n{table(rows, indent=2)}"
