@@ -182,7 +182,7 @@ def test_ready_fails_when_no_event_gets_through_and_the_log_has_the_duration(
     play(story())
     (line,) = [it.getMessage() for it in caplog.records if it.name == "eventonce.web"]
     assert "requests are refused" in line
-    assert "2 requests are under way, the oldest for" in line
+    assert "requests under way: 2, the oldest for" in line
 
 
 def test_a_receiver_is_stuck_with_as_many_overdue_requests_as_threads() -> None:

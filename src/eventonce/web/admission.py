@@ -196,7 +196,7 @@ class Admission:
         if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
             log.warning(
-                f"{text}; %d requests are under way, the oldest for %.1f s",  # noqa: G004  ours
+                f"{text}; requests under way: %d, the oldest for %.1f s",  # noqa: G004  ours
                 *about,
                 len(self),
                 self.oldest,
