@@ -223,6 +223,7 @@ def _ended_by(place: Place, signals: list[signal.Signals], settings: str) -> Non
     assert (answers[0].status, answers[0].headers["retry-after"]) == (503, "1")
     assert answers[0].body == {"reason": "the receiver is ending: send again"}
     assert "Traceback" not in serving.log.read_text()
+    assert "ending; requests under way: 1, which may take up to" in serving.log.read_text()
     with Consumer(f"sqlite:///{place.folder}/desk.db", name="desk", rules=_rules(place)) as later:
         later.on()(lambda job: job.attempt)
         (outcome,) = later.process(call("a"))

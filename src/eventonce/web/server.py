@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from math import ceil
 from typing import Any, Final
@@ -69,6 +71,8 @@ HEAD_TOO_LONG: Final = (
     b"connection: close\r\n\r\n"
 )
 
+log = logging.getLogger("eventonce.web")
+
 
 def listen(settings: Serve) -> socket.socket:
     """Return a socket that listens as the settings say; not on loopback only with credentials."""
@@ -101,6 +105,19 @@ def serve(app: App, listening: socket.socket, limits: Limits) -> None:
             signal.signal(number, handler)
 
 
+class Uvicorn(uvicorn.Server):
+    """Uvicorn that calls a function when it ends, before it waits for the requests under way."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End as uvicorn does, after the call of the function."""
+        self._ending()
+        await super().shutdown(sockets)
+
+
 class Server:
     """Uvicorn with at most `PER_REQUEST` connections for each request that may be under way.
 
@@ -126,7 +143,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=ceil(limits.drain),
         )
-        self.uvicorn = uvicorn.Server(self.config)
+        self.uvicorn = Uvicorn(self.config, self._say_ending)
         self.connections: dict[tuple[str, int], Connection] = {}
         """Connections by the address of the client: an app knows no more of its connection."""
         self.waiting: deque[Connection] = deque()
@@ -152,6 +169,15 @@ class Server:
                 await asyncio.wait(self._tasks)
         finally:
             looking.cancel()
+
+    def _say_ending(self) -> None:
+        if self._tasks:
+            log.info(
+                "ending; requests under way: %d, which may take up to %gs; a second Ctrl-C cancels "
+                "them",
+                len(self._tasks),
+                self._limits.drain,
+            )
 
     async def _run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app for one request, until its handlers have ended."""
