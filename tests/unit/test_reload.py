@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from eventonce import Consumer
 from eventonce.cli.options import Settings
@@ -262,3 +265,46 @@ def test_the_headers_that_new_rules_name_are_kept(place: Place) -> None:
     place.write("headers.x-tenant")
     place.reload()
     assert "x-tenant" in place.consumer.kept_headers
+
+
+ON_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
+serve = ["-m", "eventonce", "serve", "--port", "0", "--handler", "builtins:print"]
+os.execv(sys.executable, [sys.executable, *serve])
+"""
+"""A receiver with the terminal of its stdin; as `nohup` starts it, if SIGHUP is ignored."""
+
+
+@pytest.mark.parametrize("under_nohup", [False, True])
+def test_a_receiver_ends_when_its_terminal_is_closed_unless_it_runs_under_nohup(
+    tmp_path: Path, under_nohup: bool
+) -> None:
+    Place(tmp_path / "eventonce.toml").consumer.close()
+    ours, theirs = os.openpty()
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        words = [sys.executable, "-c", ON_TERMINAL, "SIG_IGN" if under_nohup else "SIG_DFL"]
+        process = subprocess.Popen(
+            words,
+            stdin=theirs,
+            stdout=stderr,
+            stderr=stderr,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+    os.close(theirs)
+    try:
+        until(lambda: b"listening on" in log.read_bytes(), log.read_text)
+        url = log.read_text().split()[2].replace("/events;", "/health")
+        # An answer proves that its signals are handled by now.
+        urllib3.request("GET", url)
+        os.close(ours)
+        if under_nohup:
+            until(lambda: b"SIGHUP: the rules in use are those of the file now" in log.read_bytes())
+            process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()

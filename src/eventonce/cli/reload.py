@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
+from types import FrameType
 from typing import Final
 
 import msgspec
@@ -110,7 +112,11 @@ def _changed(before: msgspec.Struct, after: msgspec.Struct, names: Iterable[str]
 @contextmanager
 def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
     """Call this function at SIGHUP, in a thread of its own: a signal may come while the main thread
-    holds a lock that the call needs. All signals during a call cause one more call."""
+    holds a lock that the call needs. All signals during a call cause one more call.
+
+    The SIGHUP of a terminal that is closed is a SIGTERM instead: otherwise the process would go on
+    unseen, and every handler that prints would fail. Under `nohup` the process goes on.
+    """
     if not hasattr(signal, "SIGHUP"):  # Windows
         yield
         return
@@ -124,9 +130,26 @@ def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
                     return
             call()
 
+    ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    def on(_number: int, _frame: FrameType | None) -> None:
+        if ends_with_terminal and not _has_terminal():
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            asked.put(True)
+
     threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
     try:
-        with handled(lambda _number, _frame: asked.put(True), signal.SIGHUP):
+        with handled(on, signal.SIGHUP):
             yield
     finally:
         asked.put(False)
+
+
+def _has_terminal() -> bool:
+    """Whether the process has a controlling terminal, which is gone once its window is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
