@@ -371,7 +371,7 @@ class Gate:
                 answers = self._settlements.ask(asked)
         except Exception as error:  # noqa: BLE001  the timer must go on, whatever a store raises
             log().warning(
-                "%d leases not renewed, %d runs not settled yet, trying again: %s",
+                "leases not renewed: %d; runs not settled yet: %d; trying again: %s",
                 len(live),
                 len(finished),
                 error,
