@@ -189,6 +189,9 @@ def test_groups_on_the_command_line_lead_to_their_dead_letters(run: Run) -> None
     assert found[0]["id"] in text
     assert letters("groups", "--rule", "nobody", *options).out == "no dead letters\n"
     assert letters("groups", "nobody", *options).code == 1
+    for command in (["list"], ["groups"], ["redrive", "--handler", "builtins:print"]):
+        told = letters(*command, "--group", "9999", *options)
+        assert "no dead letters of this group; the id of a group" in told.out + told.err
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def list_letters(chosen: Chosen) -> int:
     if found:
         click.echo(table(_rows(found), head=LETTERS_HEAD))
     elif not (progress.missed or progress.closed or wants_json()):
-        click.echo(NO_GROUP if chosen.selection.group else "no dead letters")
+        click.echo(_nothing_selected(chosen))
     return chosen.end(None, progress)
 
 
@@ -109,7 +109,7 @@ def group_letters(chosen: Chosen) -> int:
     elif groups:
         click.echo(table(list(map(_group_row, groups)), head=GROUPS_HEAD))
     elif not (progress.missed or progress.closed):
-        click.echo("no dead letters")
+        click.echo(_nothing_selected(chosen))
     return chosen.end(None, progress)
 
 
@@ -127,7 +127,7 @@ def show_letters(chosen: Chosen) -> int:
             else:
                 click.echo(f"{_page(one.letter)}\n")
     if not (found or progress.missed or progress.closed or wants_json()):
-        click.echo("no dead letters", err=True)
+        click.echo(_nothing_selected(chosen), err=True)
     return chosen.end(None, progress) or (0 if found else FAILED)
 
 
@@ -245,10 +245,14 @@ def redrive_letters(
             return chosen.end(place, looking)
         with chosen.acting("redrive", shown=not to_stdout) as progress:
             bulk.redrive(place, runners, chosen.batches(place, progress), progress)
-        text = table(progress.counts.most_common()) or "no dead letters"
+        text = table(progress.counts.most_common()) or _nothing_selected(chosen)
         emit(progress.counts, text, err=True)
         code = chosen.end(place, progress)
     return code or (FAILED if progress.counts.keys() - EFFECTIVE else 0)
+
+
+def _nothing_selected(chosen: Chosen) -> str:
+    return NO_GROUP if chosen.selection.group else "no dead letters"
 
 
 TO_STDOUT: Final = "-"
