@@ -15,6 +15,7 @@ import pytest
 
 from eventonce import Consumer, Job, Reject, forks
 from eventonce.core.plan import Run
+from eventonce.errors import StoreUnavailable
 from eventonce.runtime import gate as gates
 from eventonce.runtime import lane, running_batch
 from eventonce.runtime.gate import Gate
@@ -94,6 +95,31 @@ def test_the_number_of_noted_busy_copies_is_bounded(monkeypatch: pytest.MonkeyPa
     assert len(gate._busy_here) == 3
     assert gate.was_busy_here(claims[-1:])
     assert not gate.was_busy_here(claims[:2])
+
+
+def test_an_outage_that_stops_renewals_has_a_line_at_its_beginning_and_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "eventonce")
+    away = True
+
+    def look(verb: str, _: object) -> None:
+        if verb == "settle" and away:
+            raise StoreUnavailable("it is away")
+
+    consumer = Consumer(WatchedStore(look), rules=ruled(), handler=lambda _: None)
+    gate = consumer.runtime.gate
+    with consumer.once(call(0)):
+        for _ in range(3):
+            gate._renew_and_settle(gate.held(), [])
+        away = False
+        gate._renew_and_settle([], [])
+        for _ in range(2):
+            gate._renew_and_settle(gate.held(), [])
+    assert [it.getMessage() for it in caplog.records] == [
+        "leases not renewed: 1; runs not settled yet: 0; trying again: it is away",
+        "leases are renewed again, after 0 s",
+    ]
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])

@@ -22,7 +22,7 @@ from eventonce.core.outcomes import settlement
 from eventonce.core.plan import Run
 from eventonce.core.ports import Store, StoreMeter
 from eventonce.errors import StoreError, StoreUnavailable
-from eventonce.log import log
+from eventonce.log import Outage, log
 from eventonce.runtime.lane import MOST_ITEMS, Lane
 from eventonce.types import Claim, Settlement, SettleResult, Verdict, effect_id
 
@@ -96,6 +96,8 @@ class Gate:
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self._timer_due = inf
         self._timer: threading.Thread | None = None
+        self._outage = Outage()
+        """The outage of the store, as the timer sees it."""
 
     def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Claim in the store, in one call with all claims that come meanwhile. A caller that is
@@ -370,12 +372,17 @@ class Gate:
             if asked:
                 answers = self._settlements.ask(asked)
         except Exception as error:  # noqa: BLE001  the timer must go on, whatever a store raises
-            log().warning(
-                "leases not renewed: %d; runs not settled yet: %d; trying again: %s",
-                len(live),
-                len(finished),
-                error,
-            )
+            if self._outage.tells():
+                log().warning(
+                    "leases not renewed: %d; runs not settled yet: %d; trying again: %s",
+                    len(live),
+                    len(finished),
+                    error,
+                )
+        else:
+            lasted = self._outage.ended() if asked else None
+            if lasted is not None:
+                log().info("leases are renewed again, after %.0f s", lasted)
         finally:
             with self._lock:
                 for leased, run in finished:
