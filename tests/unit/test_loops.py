@@ -357,6 +357,25 @@ def test_an_event_whose_loop_was_stopped_and_not_closed_is_free_when_its_lease_e
     assert not task.done()
 
 
+def test_a_run_that_has_finished_on_a_stopped_loop_is_settled_before_its_lease_ends() -> None:
+    async def handler(job: Job) -> None:
+        ran.append(job.event.id)
+        # Before the loop learns that the task of the handler is done.
+        asyncio.get_running_loop().stop()
+
+    store, loop, ran = MemoryStore(), asyncio.new_event_loop(), list[str]()
+    with Consumer(store, rules=ruled(lease=3), handler=handler) as consumer:
+        task = loop.create_task(consumer.process_async([call(1)]))
+        loop.run_forever()
+        plan = consumer.runtime.plan([call(1)])[0]
+        assert isinstance(plan, Plan)
+        until(lambda: store.claim([plan.claim])[0].kind != "busy")
+        assert store.claim([plan.claim])[0].kind == "duplicate"
+        assert statuses(loop.run_until_complete(task)) == ["done"]
+        loop.close()
+    assert ran == ["id-1"]
+
+
 def test_the_lease_of_a_finished_run_is_renewed_while_its_loop_is_stopped() -> None:
     keeping, go, told = threading.Event(), threading.Event(), list[str]()
 

@@ -325,14 +325,15 @@ def test_a_round_may_end_before_the_thread_that_began_the_round_continues() -> N
     class AtOnce:
         """A starter that returns when the handler has run, and the next round has begun."""
 
-        loop_runs = True
-
         def start(self, run: Run, _: Context, returned: Callable[[Run], None]) -> None:
             finish(run)
             returned(run)
             until(lambda: rounds)
 
-        def end_closed(self) -> None:
+        def is_stopped(self, _: Sequence[Run]) -> bool:
+            return False
+
+        def end_stopped(self) -> None:
             pass
 
     rule = Rule(name="call", match="*", subject=["detail.call"], order="detail.at", scope="calls")

@@ -323,7 +323,7 @@ class Gate:
         self._renew_and_settle(live, finished)
         for leased in ready:
             if leased.starter is not None:
-                leased.starter.end_closed()
+                leased.starter.end_stopped()
 
     def _ready(self, now: float) -> list[LeasedRuns]:
         """Return the runs that are due, the earliest first, as far as one call takes them. Not a
@@ -437,12 +437,11 @@ def _stopped(leased: LeasedRuns) -> list[Run]:
     time, the next renewal finds their leases.
 
     While a handler waits for the loop, so do the finished runs of its batch. A plain handler that
-    runs waits for no loop, nor does a batch whose async handlers have finished.
+    runs waits for no loop, nor does a batch whose async handlers have returned.
     """
-    if leased.starter is None or leased.starter.loop_runs:
+    if leased.starter is None or not leased.starter.is_stopped(leased.runs):
         return []
-    waiting = [run for run in leased.runs if run.finished or run.plan.asynchronous]
-    return waiting if any(not run.finished for run in waiting) else []
+    return [run for run in leased.runs if run.finished or run.plan.asynchronous]
 
 
 def _renewal(run: Run, now: float) -> Claim:

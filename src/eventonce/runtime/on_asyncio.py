@@ -225,14 +225,15 @@ class _Starter:
         self._started[run] = returned
         self._calls.call(self._begin, (run, context))
 
-    @property
-    def loop_runs(self) -> bool:
-        return self._calls.loop.is_running()
+    def is_stopped(self, runs: Sequence[Run]) -> bool:
+        return not self._calls.loop.is_running() and any(run in self._started for run in runs)
 
-    def end_closed(self) -> None:
-        if self._calls.loop.is_closed():
+    def end_stopped(self) -> None:
+        loop = self._calls.loop
+        if not loop.is_running():
             for run in list(self._started):
-                self._end(run)
+                if _has_ended(run) or loop.is_closed():
+                    self._end(run)
 
     def cancel(self) -> None:
         """Cancel the handlers, also those that begin later; call this on the loop."""
@@ -269,9 +270,14 @@ class _Starter:
 
 def _fail_unless_finished(run: Run) -> None:
     """Note an error if the handler's task was cancelled before the handler had finished."""
-    # A run in a transaction whose end is not known may not have taken effect.
-    if not run.finished or (run.in_transaction and run.kept is None and not run.error):
+    if not _has_ended(run):
         finish(run, error=InterruptedError(NOT_BEGUN if run.job is None else CANCELLED))
+
+
+def _has_ended(run: Run) -> bool:
+    """Whether the handler has finished, and its transaction, if there is one, has ended: before
+    that it may not have taken effect."""
+    return run.finished and not (run.in_transaction and run.kept is None and not run.error)
 
 
 def _wake(futures: Sequence[asyncio.Future[None]]) -> None:

@@ -45,13 +45,14 @@ class Starter(Protocol):
         """Run the handler in this context, and call `returned` when it has finished."""
         ...
 
-    @property
-    def loop_runs(self) -> bool:
-        """Whether the loop runs: otherwise its handlers make no progress."""
+    def is_stopped(self, runs: Sequence[Run]) -> bool:
+        """Whether one of these runs has not returned, and its loop is stopped: it may never run
+        again."""
         ...
 
-    def end_closed(self) -> None:
-        """End the runs on a loop that was closed meanwhile: no task of the loop can."""
+    def end_stopped(self) -> None:
+        """End the runs that have finished on a loop that is stopped now, and all on a loop that was
+        closed meanwhile: no task of the loop can."""
         ...
 
 
