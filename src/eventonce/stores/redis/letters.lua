@@ -19,11 +19,11 @@ if ARGV[1] == 'drop' then
 end
 -- HDEL of nothing lets the writes after it pass when the memory is full, like GETEX in codec.py.
 if ARGV[1] == 'put_if_full' then redis.call('HDEL', KEYS[1], '') end
+-- This changes nothing. A user who may not list dead letters gets the error before one is stored.
+redis.call('ZADD', KEYS[2], 'XX', 0, '')
 for i = 2, #ARGV, 2 do
-  if not redis.call('HGET', KEYS[1], ARGV[i]) then
-    -- The list first: if the user may not do one of the two, no dead letter is stored unlisted.
+  if redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1]) == 1 then
     redis.call('ZADD', KEYS[2], 0, string.sub(ARGV[i + 1], 1, 8) .. ARGV[i])
-    redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
     changed = changed + 1
   end
 end
