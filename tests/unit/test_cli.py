@@ -232,6 +232,15 @@ def test_a_reading_command_does_not_create_a_store(run: Run) -> None:
     assert not Path("typo.db").exists()
 
 
+def test_an_error_about_the_store_goes_on_in_a_sentence_about_another_store(run: Run) -> None:
+    """Some of these errors end with a full stop, and others do not."""
+    Path("other.db").write_bytes(b"of another program" * 1_000)
+    for name in ("other", "typo"):
+        said = run("stats", "--store", f"sqlite:///{name}.db").err
+        assert re.search(r"\w\W?; --store names another store\n$", said)
+        assert ".;" not in said
+
+
 def test_an_unknown_store_is_named_without_its_password(run: Run, tmp_path: Path) -> None:
     capture = write_lines(tmp_path / "capture.jsonl", event(1))
     result = run("filter", capture, "--store", "oracle://me:hunter2@host/db")

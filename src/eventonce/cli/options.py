@@ -248,7 +248,8 @@ class Settings:
                 try:
                     steps = schema.migrate(dry_run=True)
                 except StoreMismatch as error:
-                    raise ConfigError(f"{error}; --store names another store") from error
+                    fault = str(error).removesuffix(".")
+                    raise ConfigError(f"{fault}; --store names another store") from error
             if steps:
                 name = masked(uri)
                 raise StoreMismatch(f"{name}: {steps[0]}: eventonce store migrate {name}")
