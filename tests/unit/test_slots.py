@@ -8,8 +8,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -174,6 +176,17 @@ def test_the_watcher_of_closed_slots_pauses_while_work_waits_for_a_thread(
     slots._closing.set()
     closing.join(PATIENCE)
     assert not closing.is_alive()
+
+
+def test_an_idle_thread_keeps_nothing_of_its_last_call(slots: Slots[str]) -> None:
+    """A call may hold a batch, with large events, results and tracebacks."""
+    large = Work()
+    held, done = ref(large), large.done
+    slots.call(partial(large, "item"))
+    del large
+    until(lambda: done)
+    until(lambda: slots._idle == len(slots._threads))
+    assert held() is None
 
 
 def test_a_handler_may_close_the_slots_it_runs_in() -> None:

@@ -208,6 +208,8 @@ class Slots(Generic[Item]):
             self._threads.add(threading.current_thread())
         while (work := self._next()) is not None:
             work()
+            # The call may hold a batch that has ended, and the thread may be idle for long.
+            del work
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next work of this thread; None if the thread is not needed."""
