@@ -6,8 +6,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -198,6 +200,20 @@ def test_a_text_that_is_no_json_keeps_the_data_of_its_delivery(tmp_path: Path) -
     (found,) = arrivals(parquet(tmp_path / "c.parquet", query))
     assert isinstance(found.event, EnvelopeError)
     assert (found.arrived, found.channel) == (AT, "sqs:calls")
+
+
+def test_ctrl_c_in_a_query_of_a_parquet_file_is_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB makes a RuntimeError of the KeyboardInterrupt."""
+    path = parquet(tmp_path / "c.parquet", "SELECT '{}' AS event")
+    endless = "(SELECT count(*) FROM range(1_000_000_000_000))::VARCHAR, NULL, NULL, NULL, NULL"
+    monkeypatch.setattr("eventonce.sources.parquet._chosen", lambda _: (endless, False))
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(Capture([path]))
+    timer.join()
 
 
 @pytest.mark.parametrize("name", ["c*.parquet", "c[1].parquet", "c?.parquet"])

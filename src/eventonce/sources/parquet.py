@@ -27,6 +27,8 @@ ENVELOPE: Final = ("detail", "detail-type", "detail_type", "topicName", "eventBo
 """The columns of a row that is itself an event; one suffices."""
 ROWS_READ: Final = 1_000
 MEMORY_LIMIT: Final = "256MB"
+INTERRUPTED: Final = "Query interrupted"
+"""The error of DuckDB for a query in which a signal came."""
 
 
 def duckdb() -> Any:
@@ -53,6 +55,11 @@ def rows(path: Path) -> Iterator[list[bytes]]:
                 yield [_line(*row, packed=packed) for row in some]
         except module.Error as error:
             raise Unreadable(str(error).partition("\n")[0]) from error
+        except RuntimeError as error:
+            # DuckDB replaces the exception of a signal handler.
+            if str(error) == INTERRUPTED:
+                raise KeyboardInterrupt from None
+            raise
 
 
 def _chosen(columns: Mapping[str, str]) -> tuple[str, bool]:
