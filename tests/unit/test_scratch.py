@@ -125,6 +125,34 @@ with studying("diagnose"), Scratch():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_study_that_is_ended_leaves_no_copy_of_a_parquet_object(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    program = """
+import io, signal, sys
+from eventonce.cli.report import studying
+from eventonce.sources.inputs import Input
+
+class Object(io.BytesIO):
+    def peek(self, size):
+        return b"PAR1"
+
+    def read(self, size):
+        signal.raise_signal(int(sys.argv[1]))
+
+with studying("diagnose"):
+    list(Input("s3://bucket/c.parquet", 4, Object).chunks(1))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(int(number))],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert ended.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_for_a_process_of_a_study_leaves_the_folder_of_the_study(
     number: signal.Signals, tmp_path: Path
 ) -> None:

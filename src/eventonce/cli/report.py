@@ -16,7 +16,7 @@ from eventonce.cli.output import check_files, notice, progress, wants_json, wrap
 from eventonce.cli.signals import ended_after
 from eventonce.errors import ConfigError
 from eventonce.markup import HYPHEN, THIN, Sentence
-from eventonce.sources.inputs import Place, inputs
+from eventonce.sources.inputs import Place, inputs, remove_copies
 from eventonce.study.scratch import remove_open
 
 
@@ -57,6 +57,7 @@ def studying(label: str) -> Iterator[Callable[[int, int], None]]:
 
 def _end(number: int) -> None:
     remove_open()
+    remove_copies()
     if sys.stderr is None:
         return
     said = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # the bar has hidden the cursor

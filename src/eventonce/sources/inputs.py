@@ -75,9 +75,22 @@ def _rows(stream: IO[bytes], name: str) -> Iterator[Chunk]:
         stream.seek(0, 2)
         return
     with tempfile.NamedTemporaryFile(prefix="eventonce-", suffix=".parquet") as copy:
-        shutil.copyfileobj(stream, copy, 1 << 20)
-        copy.flush()
-        yield from _numbered(Path(copy.name))
+        _copies.add(Path(copy.name))
+        try:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+            copy.flush()
+            yield from _numbered(Path(copy.name))
+        finally:
+            _copies.discard(Path(copy.name))
+
+
+_copies: Final[set[Path]] = set()
+
+
+def remove_copies() -> None:
+    """Remove the temporary copies of this process, which ends at once."""
+    for copy in _copies:
+        copy.unlink(missing_ok=True)
 
 
 def _numbered(path: Path) -> Iterator[Chunk]:

@@ -118,8 +118,9 @@ _open: Final[set[Path]] = set()
 def remove_open() -> None:
     """Remove the folders of this process, which ends at once."""
     for folder in _open:
-        # Renamed first: a thread of DuckDB may still write there.
-        shutil.rmtree(folder.rename(f"{folder}-ended"), ignore_errors=True)
+        # Renamed first: a thread of DuckDB may still write there. The study may have removed it.
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder.rename(f"{folder}-ended"), ignore_errors=True)
 
 
 def _own(folder: Path) -> IO[bytes]:
