@@ -15,6 +15,7 @@ from eventonce import presets
 from eventonce.cli.diagnose import STATES_PRESET
 from eventonce.markup import Html, joined, tag
 from eventonce.rules import Ruleset
+from eventonce.sources.files import Capture
 from eventonce.study.backtest import Result, backtest
 from eventonce.study.diagnose import Diagnosis, diagnose
 from eventonce.study.guards import RECIPES, RulesGuard
@@ -53,7 +54,7 @@ def results() -> list[Result]:
         path.write_bytes(b"".join(line.text for line in lines))
         facts = (msgspec.json.encode({"fact": line.fact}) + b"\n" for line in lines)
         truth.write_bytes(b"".join(facts))
-        return backtest([path], [*guards, *RECIPES], truth)
+        return backtest(Capture([path]), [*guards, *RECIPES], truth)
 
 
 def _rules(preset: str) -> Ruleset:

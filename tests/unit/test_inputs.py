@@ -411,7 +411,32 @@ def test_a_study_that_reads_lines_again_refuses_a_pipe(run: Run, command: str) -
 
 
 def test_a_capture_that_was_changed_meanwhile_is_reported(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "c.jsonl", EVENT)
-    assert [line for line, _ in lines_at([path], iter([1]))] == [1]
-    with pytest.raises(ConfigError, match="line 2 cannot be read again: the capture was changed"):
-        list(lines_at([path], iter([1, 2])))
+    path = write_lines(tmp_path / "c.jsonl", EVENT, EVENT)
+    capture = Capture([path])
+    assert len(list(capture)) == 2
+    assert [line for line, _ in lines_at(capture, iter([1, 2]))] == [1, 2]
+    write_lines(path, EVENT)
+    with pytest.raises(ConfigError, match=r"c\.jsonl cannot be read a second time: it was changed"):
+        list(lines_at(capture, iter([2])))
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"a second time: .*No such file"):
+        list(lines_at(capture, iter([2])))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_events_that_a_tap_adds_meanwhile_do_not_move_the_lines_of_the_next_file(
+    packed: bool, tmp_path: Path
+) -> None:
+    def write(name: str, *numbers: int) -> None:
+        lines = b"".join(b'{"id":"%d"}\n' % number for number in numbers)
+        with (tmp_path / name).open("ab") as file:
+            file.write(gzip.compress(lines) if packed else lines)
+
+    write("a.jsonl", 1, 2)
+    write("b.jsonl", 3)
+    capture = Capture([tmp_path])
+    assert len(list(capture)) == 3
+    write("a.jsonl", 4)
+    write("c.jsonl", 5)
+    assert list(lines_at(capture, iter([2, 3]))) == [(2, b'{"id":"2"}'), (3, b'{"id":"3"}')]
+    assert len(list(capture.again())) == 3

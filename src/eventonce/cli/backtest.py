@@ -17,6 +17,7 @@ from eventonce.cli.report import check_captures, check_no_pipe, first_sentence, 
 from eventonce.config import load
 from eventonce.errors import ConfigError
 from eventonce.rules import Ruleset
+from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.cost import ASSUMPTIONS
@@ -137,12 +138,13 @@ def command(
         guards.append(_mine(mine))
     unread: list[str] = []
     with studying("backtest") as told:
-        results = backtest(captures, guards, truth, Faults(crashes, outages), unread, told)
+        capture = Capture(captures, unread=unread, progress=told)
+        results = backtest(capture, guards, truth, Faults(crashes, outages))
     pairs = [
         (one, pair) for one in results for pair in (*one.examples, *one.anew_examples, *one.kept)
     ]
     examples = [Example(one.guard, *pair) for one, pair in pairs]
-    events = read(captures, examples)
+    events = read(capture, examples)
     if page_file:
         made = made_by(captures)
         backtest_page(results, events, values=values, made=made).write(page_file)

@@ -115,7 +115,7 @@ def command(
     if rules_file:
         rules_file.write_text(toml(found.proposals), encoding="utf-8")
     if page_file:
-        events = read(captures, examples)
+        events = read(index.capture, examples)
         diagnosis_page(found, examples, events, values=values, made=made_by(captures)).write(
             page_file
         )

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import inf
 from typing import Final
 
@@ -140,13 +140,14 @@ class Capture:
         ConfigError at the end."""
         self._inputs, self.passed_over = inputs(places)
         self._longest = longest
-        self._unread = unread
+        self.unread = unread
         self._progress = progress
         self._before = 0
         self._open: Input | None = None
         self._chunk_begin = 0
         self._chunk_bytes = 1
         self._chunk_yielded = 0
+        self._counts: list[int] = []
         self.size = sum(one.size for one in self._inputs)
 
     @property
@@ -165,6 +166,7 @@ class Capture:
         that is too long to hold in memory.
         """
         broken: list[str] = []
+        self._counts = []
         self._before = 0
         for one in self._inputs:
             self._begin_chunk(self._before, ())
@@ -189,11 +191,30 @@ class Capture:
                 broken.append(f"{one.name} cannot be read to its end{behind}: {error}")
             finally:
                 self._open = None
+            self._counts.append(events)
             self._before += one.size
-        if self._unread is not None:
-            self._unread += broken
+        if self.unread is not None:
+            self.unread += broken
         elif broken:
             raise ConfigError("; ".join(broken))
+
+    def again(self) -> Iterator[bytes]:
+        """Yield the events of the last reading once more, without those that a tap has added since.
+        ConfigError if some are not there any more."""
+        for one, number in zip(self._inputs, self._counts, strict=True):
+            events, why = 0, "it was changed"
+            chunks = (it for it in one.chunks(self._longest) if not isinstance(it, Long))
+            try:
+                for event in islice(chain.from_iterable(map(events_of, chunks)), number):
+                    yield event
+                    events += 1
+            except (OSError, Unreadable) as error:
+                why = str(error)
+            if events < number:
+                raise ConfigError(
+                    f"{one.name} cannot be read a second time: {why}. It had {number} events, and "
+                    f"now it has {events}. Start again"
+                )
 
     def _begin_chunk(self, begin: int, events: Sequence[bytes]) -> None:
         self._chunk_begin, self._chunk_yielded = begin, 0

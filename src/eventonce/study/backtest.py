@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.errors import ConfigError
-from eventonce.sources.files import Capture, Progress
-from eventonce.sources.inputs import Place
+from eventonce.sources.files import Capture
 from eventonce.study import fields
 from eventonce.study.arrivals import arrival, instant
 from eventonce.study.cost import Cost, cost
@@ -119,25 +118,22 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def backtest(
-    paths: Sequence[Place],
+    capture: Capture,
     guards: Sequence[Guard],
     truth: Path | None = None,
     faults: Faults = Faults(),  # noqa: B008  frozen
-    unread: list[str] | None = None,
-    progress: Progress | None = None,
 ) -> list[Result]:
-    """Return the result of each guard on this capture; `unread` is described at `Capture`."""
+    """Return the result of each guard on this capture."""
     with Scratch() as scratch:
         scratch.table("looks", LOOK_ROW)
         scratch.table("lines", LINE_ROW)
         scratch.table("decided", STATUS_ROW)
         facts = None if truth is None else _facts(truth)
-        capture = Capture(paths, unread=unread, progress=progress)
         lines = _read(scratch, capture, guards, facts, faults)
         decided = {it.name: it.decisions for it in guards if isinstance(it, DecidedGuard)}
         for name, left in {"the truth": facts or iter(()), **decided}.items():
             # A capture that could not be read to its end leaves something over.
-            if not unread and next(left, None) is not None:
+            if not capture.unread and next(left, None) is not None:
                 raise ConfigError(
                     f"{name} goes on after line {lines}: it belongs to another capture"
                 )
@@ -151,7 +147,7 @@ def backtest(
             WHERE {IS_DROPPED}
             """  # noqa: S608  a text of ours
         )
-        _compare_contents(scratch, paths)
+        _compare_contents(scratch, capture)
         return [
             _result(scratch, number, guard, lines, known=truth is not None)
             for number, guard in enumerate(guards)
@@ -255,7 +251,7 @@ def _decided(scratch: Scratch, number: int, guard: Guard) -> Iterator[bytes]:
                 ran = look.line
 
 
-def _compare_contents(scratch: Scratch, paths: Sequence[Place]) -> None:
+def _compare_contents(scratch: Scratch, capture: Capture) -> None:
     """Fill the table `said`: the content, without the fields that a publication writes anew, of
     each drop whose bytes differ from its original's, and of that original."""
     scratch.table("said", SAID_ROW)
@@ -265,11 +261,11 @@ def _compare_contents(scratch: Scratch, paths: Sequence[Place]) -> None:
         SELECT DISTINCT unnest([line, beside]) AS line FROM drops WHERE changed
         """
     )
-    volatile = {form: fields.learn(some).volatile for form, some in _samples(scratch, paths)}
-    scratch.load("said", SAID_ROW, _content_rows(scratch, paths, volatile))
+    volatile = {form: fields.learn(some).volatile for form, some in _samples(scratch, capture)}
+    scratch.load("said", SAID_ROW, _content_rows(scratch, capture, volatile))
 
 
-def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, Sequence[Sample]]]:
+def _samples(scratch: Scratch, capture: Capture) -> Iterator[tuple[Form, Sequence[Sample]]]:
     """Yield events to learn from: drops with their originals, and others, to know rare values."""
     found: dict[Form, list[Sample]] = defaultdict(list)
     chosen = scratch.rows(
@@ -282,7 +278,7 @@ def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, S
         ) ORDER BY line
         """.replace("$most", str(MOST_SAMPLES // 2))
     )
-    for event, sample in samples_at(paths, (line for (line,) in chosen)):
+    for event, sample in samples_at(capture, (line for (line,) in chosen)):
         # The volatile fields of Genesys are known.
         if not any(path.startswith("detail.eventBody") for path in sample.leaves):
             found[event.org, event.type].append(sample)
@@ -290,10 +286,10 @@ def _samples(scratch: Scratch, paths: Sequence[Place]) -> Iterator[tuple[Form, S
 
 
 def _content_rows(
-    scratch: Scratch, paths: Sequence[Place], volatile: Mapping[Form, frozenset[str]]
+    scratch: Scratch, capture: Capture, volatile: Mapping[Form, frozenset[str]]
 ) -> Iterator[bytes]:
     unlike = (line for (line,) in scratch.rows("FROM unlike ORDER BY line"))
-    for event, sample in samples_at(paths, unlike):
+    for event, sample in samples_at(capture, unlike):
         anew = volatile.get((event.org, event.type), frozenset())
         notice = {path for path in sample.leaves if path.startswith(fields.NOTICE_PATHS)}
         yield b"%d\t%d\n" % (

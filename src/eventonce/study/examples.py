@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from eventonce.sources.inputs import Place
+from eventonce.sources.files import Capture
 from eventonce.study import fields
 from eventonce.study.arrivals import Arrival, arrival
 from eventonce.study.index import Index, lines_at
@@ -35,10 +35,10 @@ def of_causes(index: Index) -> list[Example]:
     return [Example(*row) for row in rows]
 
 
-def read(captures: Sequence[Place], examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
+def read(capture: Capture, examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
     """Return the fields of the lines of these examples, by line."""
     wanted = sorted({line for one in examples for line in (one.line, one.beside)})
-    return {line: told(arrival(raw)) for line, raw in lines_at(captures, iter(wanted))}
+    return {line: told(arrival(raw)) for line, raw in lines_at(capture, iter(wanted))}
 
 
 def told(here: Arrival) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventonce.errors import ConfigError, EnvelopeError
+from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.sources.files import Capture, Progress
 from eventonce.sources.inputs import Place
@@ -199,19 +199,18 @@ class Index(Scratch):
     def __init__(
         self, paths: Sequence[Place], planned: Planned, progress: Progress | None = None
     ) -> None:
-        super().__init__()
-        self.paths = paths
-        self.planned = planned
-        self._progress = progress
-        self.names = Names({}, {}, {}, {})
-        self.lines = 0
         self.unread: list[str] = []
         """The files that could not be read to their end, and the place."""
+        self.capture = Capture(paths, unread=self.unread, progress=progress)
+        super().__init__()
+        self.planned = planned
+        self.names = Names({}, {}, {}, {})
+        self.lines = 0
         self.table("events", EVENT_ROW)
 
     def build(self, processes: int | None = None) -> None:
         """Read the capture once and fill the index."""
-        batches = _batches(Capture(self.paths, unread=self.unread, progress=self._progress))
+        batches = _batches(self.capture)
         early = list(islice(batches, ONE_PROCESS_LINES // BATCH_LINES))
         share = processes or min(4, os.cpu_count() or 1)
         indexer = Indexer(self.planned)
@@ -249,30 +248,26 @@ class Index(Scratch):
 
     def samples(self, wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
         """Yield the events in these lines, as `samples_at` does."""
-        return samples_at(self.paths, wanted)
+        return samples_at(self.capture, wanted)
 
 
-def lines_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield these lines of captures, whose numbers rise, in one pass; in none if there are none.
-    ConfigError if a line that was read before is not there any more."""
+def lines_at(capture: Capture, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield these lines of a capture that was read, whose numbers rise, in one pass; in none if
+    there are none. ConfigError if lines are not there any more."""
     number = next(wanted, None)
     if number is None:
         return
-    unread: list[str] = []
-    for line, raw in enumerate(Capture(paths, unread=unread), start=1):
+    for line, raw in enumerate(capture.again(), start=1):
         if line == number:
             yield line, raw
             number = next(wanted, None)
             if number is None:
                 return
-    raise ConfigError(
-        f"line {number} cannot be read again: {'; '.join(unread) or 'the capture was changed'}"
-    )
 
 
-def samples_at(paths: Sequence[Place], wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
+def samples_at(capture: Capture, wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
     """Yield the events in these lines, whose numbers rise, each with its fields; in one pass."""
-    for line, raw in lines_at(paths, wanted):
+    for line, raw in lines_at(capture, wanted):
         here = arrival(raw)
         event = here.event
         if isinstance(event, Event):

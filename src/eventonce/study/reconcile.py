@@ -87,10 +87,11 @@ def reconcile(
     and `unread` is described at `Capture`."""
     with Scratch() as scratch:
         keyless = count()
+        captures: dict[str, Capture] = {}
         for name, paths in (("expected", expected), ("seen", seen)):
             scratch.table(name, KEY_ROW)
-            capture = Capture(paths, unread=unread, progress=progress)
-            scratch.load(name, KEY_ROW, _rows(capture, key_of, keyless))
+            captures[name] = Capture(paths, unread=unread, progress=progress)
+            scratch.load(name, KEY_ROW, _rows(captures[name], key_of, keyless))
         counts = scratch.one(
             "SELECT (SELECT count(DISTINCT key) FROM expected) AS expected, "
             "(SELECT count(DISTINCT key) FROM seen) AS seen, "
@@ -106,7 +107,7 @@ def reconcile(
             lines = scratch.rows(
                 "SELECT min(line) FROM expected ANTI JOIN seen USING (key) GROUP BY key ORDER BY 1"
             )
-            for _, raw in lines_at(expected, (line for (line,) in lines)):
+            for _, raw in lines_at(captures["expected"], (line for (line,) in lines)):
                 missing(raw)
         return Reconciled(types=types, keyless=next(keyless), **counts)
 
