@@ -224,11 +224,17 @@ def test_the_same_events_are_chosen_in_every_run() -> None:
     assert [number for number in range(40) if _chosen(f"call-{number}", 8)] == [5, 14, 25, 32]
 
 
+@pytest.mark.parametrize("text", ["2026-11-16 00:00:00+00", "20261116T000000Z"])
+def test_a_time_that_another_tool_has_spelled_anew_is_a_time(text: str) -> None:
+    assert instant(text) == START
+
+
 def test_a_time_without_an_offset_is_in_utc_on_every_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As in a key: a diagnosis does not depend on the time zone of the machine."""
     monkeypatch.setenv("TZ", "America/New_York")
+    instant.cache_clear()
     time.tzset()
     try:
         assert instant("2026-11-16T00:00:00") == START

@@ -7,6 +7,8 @@ reads is read too.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -125,7 +127,15 @@ def _read(raw: bytes) -> Event | EnvelopeError:
         return error
 
 
+@lru_cache(maxsize=4096)
 def instant(text: str) -> int | None:
-    """Return the time of an envelope in milliseconds; None if it is no instant."""
+    """Return the time of an envelope in milliseconds; None if it is no instant. Also in a spelling
+    that no key has: a database writes the offset `+00`."""
     at = event_instant(text)
-    return None if at is None else _likely(at)
+    if at is None:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        at = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return _likely(at)
