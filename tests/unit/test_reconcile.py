@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventonce.sources.files import Capture
+from eventonce.study.reconcile import by_fields, reconcile
 from tests.helpers import Run, call, write_lines
 
 
@@ -39,6 +40,14 @@ def test_a_capture_compared_with_itself_lacks_no_event(run: Run, tmp_path: Path)
     result = run("reconcile", capture, capture)
     assert result.code == 0
     assert "0 never arrived" in result.out
+
+
+def test_the_progress_is_at_its_half_when_the_first_capture_was_read(tmp_path: Path) -> None:
+    first, second = (write_lines(tmp_path / name, {"id": "e1"}) for name in ("1.jsonl", "2.jsonl"))
+    shares: list[float] = []
+    key_of = by_fields(["detail.n"])
+    reconcile([first], [second], key_of, progress=lambda at, of: shares.append(at / of))
+    assert shares == [0.5, 1]
 
 
 def test_two_captures_of_one_bus_give_an_estimate_of_the_events_that_both_lack(

@@ -4,6 +4,7 @@ estimate of the events that neither list has."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -90,7 +91,8 @@ def reconcile(
         captures: dict[str, Capture] = {}
         for name, paths in (("expected", expected), ("seen", seen)):
             scratch.table(name, KEY_ROW)
-            captures[name] = Capture(paths, unread=unread, progress=progress)
+            half = progress and partial(_half, progress, len(captures))
+            captures[name] = Capture(paths, unread=unread, progress=half)
             scratch.load(name, KEY_ROW, _rows(captures[name], key_of, keyless))
         counts = scratch.one(
             "SELECT (SELECT count(DISTINCT key) FROM expected) AS expected, "
@@ -110,6 +112,11 @@ def reconcile(
             for _, raw in lines_at(captures["expected"], (line for (line,) in lines)):
                 missing(raw)
         return Reconciled(types=types, keyless=next(keyless), **counts)
+
+
+def _half(progress: Progress, before: int, done: int, whole: int) -> None:
+    """Tell the progress in one of two captures, each of which is a half of the work."""
+    progress(before * whole + done, 2 * whole)
 
 
 def _rows(capture: Capture, key_of: KeyOf, keyless: count[int]) -> Iterator[bytes]:
