@@ -493,13 +493,25 @@ def test_an_export_to_a_folder_that_does_not_exist_is_refused_before_it_begins(r
     assert not Path("audit.jsonl").exists()
 
 
-@pytest.mark.parametrize("whole", [0, 3])
-def test_a_progress_bar_is_full_when_all_is_done_even_if_there_was_nothing_to_do(
-    whole: int, monkeypatch: pytest.MonkeyPatch
+def test_a_progress_bar_is_not_full_before_the_end_of_a_pipe_whose_size_is_0(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress("sweep") as shown:
-        shown(5, whole)
+    with progress("filter") as shown:
+        shown(0, 0)
+        assert "100%" not in terminal.getvalue()
+        shown(5, 3)
+        assert "100%" in terminal.getvalue()
+
+
+def test_the_progress_bar_of_a_sweep_is_full_at_its_end_even_if_the_store_is_empty(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("store", "create", STORE).code == 0
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert run("sweep", "--store", STORE).code == 0
     assert "100%" in terminal.getvalue()

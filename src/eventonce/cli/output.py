@@ -182,10 +182,7 @@ def progress(label: str, *, shown: bool = True) -> Iterator[Callable[[int, int],
         yield lambda _done, _whole: None
         return
     with click.progressbar(length=1_000, label=label, file=sys.stderr) as bar:
-        # If there is nothing to do, all is done.
-        yield lambda done, whole: bar.update(
-            (1_000 * min(done, whole) // whole if whole else 1_000) - bar.pos
-        )
+        yield lambda done, whole: bar.update(1_000 * min(done, whole) // max(1, whole) - bar.pos)
 
 
 def overwrite(text: str) -> None:

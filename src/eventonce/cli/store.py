@@ -332,7 +332,7 @@ def sweep(settings: Settings) -> None:
         with progress("sweep") as shown:
             for done in range(0, max(records, 1), SWEEP_STEP):
                 swept += opened.sweep(SWEEP_STEP)
-                shown(done + SWEEP_STEP, records)
+                shown(done + SWEEP_STEP, max(records, 1))
         letters = 0 if keep is None else drop_expired(opened, name, wall_clock() - keep)
         getattr(opened, "empty_log", lambda: None)()
     text = f"deleted {swept} of {counted(records, 'record')}"
