@@ -242,3 +242,12 @@ def test_a_column_of_the_table_may_have_the_name_of_a_column_within_the_query(ru
     ]
     assert sorted(row[-1] for row in found) == ["done", "duplicate", "duplicate"]
     assert keys == (1,)
+
+
+@pytest.mark.parametrize("words", [("--keep", "a.b"), ("--column", "two words"), ("--table", "x'")])
+def test_a_name_that_is_no_sql_is_refused_with_the_options_to_look_at(
+    words: tuple[str, str], run: Run
+) -> None:
+    told = run("sql", "-p", "genesys", *words)
+    assert told.code == 2
+    assert "--keep the name of a column" in told.err

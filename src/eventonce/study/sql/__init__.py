@@ -40,7 +40,14 @@ def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "")
     for rule in rules:
         _check(rule)
     text = Statement([*rules, TRANSPORT[-1]], words, source).text()
-    tree = _in_dialect(sqlglot.parse_one(text, read="duckdb"), words)
+    try:
+        parsed = sqlglot.parse_one(text, read="duckdb")
+    except sqlglot.errors.SqlglotError:
+        raise ConfigError(
+            "sql: the query cannot be parsed: --table, --column and --arrived must be SQL of "
+            "DuckDB, also for another dialect, and --keep the name of a column"
+        ) from None
+    tree = _in_dialect(parsed, words)
     if dialect == "snowflake":
         for cast in tree.find_all(sqlglot.exp.TryCast):
             cast.set("requires_string", True)
