@@ -14,8 +14,10 @@ import pytest
 import urllib3
 
 from eventonce import Consumer
+from eventonce.cli import reload
 from eventonce.cli.options import Settings
 from eventonce.cli.reload import called_by_hangup, rules_reloaded
+from eventonce.cli.signals import handled
 from eventonce.config import Config
 from eventonce.runtime.shadow import Decided, shadow_observer
 from tests.helpers import call, statuses, until
@@ -308,3 +310,19 @@ def test_a_receiver_ends_when_its_terminal_is_closed_unless_it_runs_under_nohup(
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_closed_terminal_ends_the_command_once_however_many_signals_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The shell and the system send one each, and a second SIGTERM does not wait for handlers."""
+    terminals = iter([True])
+    monkeypatch.setattr(reload, "_has_terminal", lambda: next(terminals, False))
+    ended = list[int]()
+    with (
+        handled(lambda number, _: ended.append(number), signal.SIGTERM),
+        called_by_hangup(lambda: ended.append(signal.SIGHUP)),
+    ):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGHUP)
+    assert ended == [signal.SIGTERM]

@@ -131,12 +131,17 @@ def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
             call()
 
     ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+    ends = False
 
     def on(_number: int, _frame: FrameType | None) -> None:
-        if ends_with_terminal and not _has_terminal():
-            signal.raise_signal(signal.SIGTERM)
-        else:
+        nonlocal ends
+        if not ends_with_terminal or _has_terminal():
             asked.put(True)
+        elif not ends:
+            # Once: the shell and the system send a SIGHUP each, and a second SIGTERM would end the
+            # process while its handlers run.
+            ends = True
+            signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
     try:
