@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -326,3 +327,24 @@ def test_a_closed_terminal_ends_the_command_once_however_many_signals_come(
         for _ in range(3):
             signal.raise_signal(signal.SIGHUP)
     assert ended == [signal.SIGTERM]
+
+
+def test_a_process_that_can_open_no_more_files_is_not_ended_by_a_reload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = threading.Event()
+    ended = list[int]()
+    terminals = [os.open(os.devnull, os.O_RDONLY)]
+
+    def opened(*_: object) -> int:
+        if not terminals:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return terminals.pop()
+
+    with handled(lambda number, _: ended.append(number), signal.SIGTERM):
+        monkeypatch.setattr("os.open", opened)
+        with called_by_hangup(asked.set):
+            signal.raise_signal(signal.SIGHUP)
+            monkeypatch.undo()
+            assert ended == []
+            until(asked.is_set)

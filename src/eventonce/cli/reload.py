@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -155,6 +156,7 @@ def _has_terminal() -> bool:
     """Whether the process has a controlling terminal, which is gone once its window is closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
+    except OSError as error:
+        # A process that can open no more files may still have one.
+        return error.errno in (errno.EMFILE, errno.ENFILE)
     return True
