@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from eventonce import Consumer, Job, Reject, forks
 from eventonce.core.plan import Run
 from eventonce.errors import StoreUnavailable
+from eventonce.log import Outage
 from eventonce.runtime import gate as gates
 from eventonce.runtime import lane, running_batch
 from eventonce.runtime.gate import Gate
@@ -120,6 +122,31 @@ def test_an_outage_that_stops_renewals_has_a_line_at_its_beginning_and_at_its_en
         "leases not renewed: 1; runs not settled yet: 0; trying again: it is away",
         "leases are renewed again, after 0 s",
     ]
+
+
+def test_an_outage_has_its_own_line_though_no_lease_was_renewed_after_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "eventonce")
+    now, away = [1_000.0], True
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(gates, "Outage", partial(Outage, lambda: now[0]))
+
+    def look(verb: str, _: object) -> None:
+        if verb == "settle" and away:
+            raise StoreUnavailable("it is away")
+
+    consumer = Consumer(WatchedStore(look), rules=ruled(lease=10**6), handler=lambda _: None)
+    gate = consumer.runtime.gate
+    with consumer.once(call(0)):
+        for day in (0, 3, 4):
+            now[0] = 1_000.0 + day * 86_400
+            gate._renew_and_settle(gate.held(), [])
+        away = False
+        now[0] += 86_400
+        gate._renew_and_settle(gate.held(), [])
+    assert len(caplog.records) == 3
+    assert all("leases not renewed" in it.getMessage() for it in caplog.records)
 
 
 @pytest.mark.parametrize("verb", ["claim", "settle"])

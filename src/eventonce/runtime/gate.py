@@ -40,6 +40,9 @@ SETTLE_INTERVAL: Final = 1.0
 """Seconds after which a finished run is settled although others of its batch still run. So a crash
 costs at most a second's work, and a quick batch is still settled in one call."""
 
+OUTAGE_GAP: Final = 2 * LONGEST_LEASE / 1000 / RENEWALS
+"""Seconds after a failed renewal in which its lease is tried again, or is held no longer."""
+
 TIMER_IDLE: Final = 60.0
 """Seconds that the timer sleeps at the most; its thread ends if it then has no runs to visit."""
 
@@ -97,7 +100,8 @@ class Gate:
         self._timer_due = inf
         self._timer: threading.Thread | None = None
         self._outage = Outage()
-        """The outage of the store, as the timer sees it."""
+        self._failed = 0.0
+        """The outage of the store, as the timer sees it, and its last failure (monotonic clock)."""
 
     def claim(self, claims: Sequence[Claim]) -> list[Verdict]:
         """Claim in the store, in one call with all claims that come meanwhile. A caller that is
@@ -353,6 +357,13 @@ class Gate:
                 # A consumer that was dropped without `close` must not keep a thread.
                 self._timer = None
 
+    def _outage_at(self, now: float) -> Outage:
+        """Return the outage that lasts, or a new one: the runs of the last one may have ended
+        before a renewal succeeded."""
+        if now > self._failed + OUTAGE_GAP:
+            self._outage = Outage()
+        return self._outage
+
     def _take(self, leased: LeasedRuns) -> list[Run]:
         """Take the finished runs that can be settled before their batch ends. A run that raised
         waits for the engine, which writes its dead letter first if the run is given up."""
@@ -368,11 +379,13 @@ class Gate:
         asked = [Settlement(_renewal(run, now), run.token, "extend") for run in live]
         asked += [settlement(run) for _, run in finished]
         answers: list[SettleResult] = []
+        outage = self._outage_at(now)
         try:
             if asked:
                 answers = self._settlements.ask(asked)
         except Exception as error:  # noqa: BLE001  the timer must go on, whatever a store raises
-            if self._outage.tells():
+            self._failed = now
+            if outage.tells():
                 log().warning(
                     "leases not renewed: %d; runs not settled yet: %d; trying again: %s",
                     len(live),
@@ -380,7 +393,7 @@ class Gate:
                     error,
                 )
         else:
-            lasted = self._outage.ended() if asked else None
+            lasted = outage.ended() if asked else None
             if lasted is not None:
                 log().info("leases are renewed again, after %.0f s", lasted)
         finally:
