@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from queue import SimpleQueue
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +34,7 @@ from eventonce.runtime.stages import NOT_BEGUN, StagedBatch, Stages, _Stage
 from eventonce.stores.memory import MemoryStore
 from eventonce.testing.harness import ManualClock
 from eventonce.types import Verdict
-from tests.helpers import PATIENCE, WatchedStore, call, statuses, until
+from tests.helpers import PATIENCE, WatchedStore, call, ruled, statuses, until
 from tests.unit.interrupts import Interrupt, interrupted_everywhere
 
 RULE = Rule(name="call", match="call", key=["detail.call"], attempts=2)
@@ -567,3 +569,18 @@ def test_an_interrupt_while_callers_are_woken_prevents_no_caller_from_waking() -
         loop.turns()
         assert woken == [[None]] * 3
         call_some()
+
+
+def test_a_batch_whose_handler_has_raised_is_freed() -> None:
+    """The traceback refers to the batch, and the batch to the run with the traceback."""
+    held: list[ref[Counter[str]]] = []
+
+    def fails(_: Job) -> None:
+        large = Counter[str]()
+        held.append(ref(large))
+        raise ValueError
+
+    with Consumer(MemoryStore(), rules=ruled(), handler=fails) as consumer:
+        assert statuses(asyncio.run(consumer.process_async([call(1)]))) == ["failed"]
+    gc.collect()
+    assert [it() for it in held] == [None]

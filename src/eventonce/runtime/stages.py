@@ -261,6 +261,9 @@ class Stages:
         self._end(batch)
 
     def _end(self, batch: StagedBatch) -> None:
+        # The garbage collector does not visit requests: with one, a batch that the traceback of a
+        # handler refers to would be part of a cycle that is never freed.
+        batch.request = None
         try:
             batch.ended(batch)
         except BaseException:  # noqa: BLE001  it must not end a thread that other batches need
