@@ -106,7 +106,8 @@ def test_a_request_with_an_event_for_which_no_time_was_left_is_answered_with_503
 @pytest.fixture
 def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Advances the monotonic clock by some seconds; the clock does not move otherwise."""
-    passed = [time.monotonic()]
+    # Whole seconds: a minute later less now is a minute, and for most fractions of a second is not.
+    passed = [float(int(time.monotonic()))]
     monkeypatch.setattr(time, "monotonic", lambda: sum(passed))
     return passed.append
 
