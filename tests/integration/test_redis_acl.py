@@ -147,3 +147,21 @@ def test_a_dead_letter_that_a_right_was_missing_for_is_listed_once_when_it_is_pu
     few.close()
     store.close()
     node.client().execute_command("ACL LOG", "RESET")
+
+
+def test_a_dead_letter_that_may_not_be_unlisted_is_not_dropped(node: Node) -> None:
+    node.client().execute_command(
+        "ACL", "SETUSER", "few", "on", ">password", "~eventonce:*", "+@all", "-zrem"
+    )
+    few = RedisStore.from_uri(f"redis://few:password@127.0.0.1:{node.port}")
+    store = RedisStore.from_uri(f"redis://eventonce:password@127.0.0.1:{node.port}")
+    (letter,) = new_letters(1)
+    store.put_letters([letter])
+    with pytest.raises(EventonceError, match="lacks a permission"):
+        few.drop_letters([letter.id])
+    # Otherwise it would be listed twice when it is put again later.
+    assert store.letter(letter.id) == letter
+    assert store.drop_letters([letter.id]) == 1
+    few.close()
+    store.close()
+    node.client().execute_command("ACL LOG", "RESET")
