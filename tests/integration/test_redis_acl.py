@@ -165,3 +165,15 @@ def test_a_dead_letter_that_may_not_be_unlisted_is_not_dropped(node: Node) -> No
     few.close()
     store.close()
     node.client().execute_command("ACL LOG", "RESET")
+
+
+@pytest.mark.parametrize("right", ["mget", "zadd"])
+def test_the_check_finds_a_missing_right_of_a_script(node: Node, right: str) -> None:
+    node.client().execute_command(
+        "ACL", "SETUSER", "few", "on", ">password", "~eventonce:*", "+@all", f"-{right}"
+    )
+    few = RedisStore.from_uri(f"redis://few:password@127.0.0.1:{node.port}")
+    (found,) = few.check()
+    assert "lacks a permission" in found.fix
+    few.close()
+    node.client().execute_command("ACL LOG", "RESET")
