@@ -279,10 +279,15 @@ def test_a_page_whose_stream_was_refused_becomes_live_later(browser: Browser, si
     """As while too many live pages are open: a browser does not repeat a refused stream. The plot
     gets the points of the meantime."""
     loads = "performance.getEntriesByType('resource').filter(it => it.name.includes('/rates'))"
+    stream = re.compile("/live")
     with opened(browser, site, "/?live=off") as (page, _, _):
-        page.route(re.compile("/live"), lambda route: route.fulfill(status=503), times=2)
+        page.route(stream, lambda route: route.fulfill(status=503))
         page.goto(f"{site.url}/")
         expect(page.locator("#health")).to_contain_text("This page is not live now")
+        with page.expect_response(stream) as again:
+            pass
+        assert again.value.status == 503
+        page.unroute(stream)
         expect(page.locator("#health")).not_to_contain_text("This page is not live now")
         expect(page.locator("[data-part=state]")).not_to_have_text("Not live")
         page.wait_for_function(f"{loads}.length === 2")
