@@ -60,6 +60,16 @@ def test_a_message_of_a_log_that_is_no_json_keeps_its_time(tmp_path: Path) -> No
         assert one.arrived == AT
 
 
+def test_bytes_that_are_no_text_stay_whole_in_a_line_that_another_tool_has_rewritten(
+    tmp_path: Path,
+) -> None:
+    line = json.dumps({"arrived": AT, "channel": "c", "event_base64": "/w==", "eventonce": 1})
+    path = tmp_path / "000000"
+    path.write_text(f"{STAMP} {line}\n")
+    (found,) = Capture([path])
+    assert json.loads(found) == json.loads(line)
+
+
 def test_a_message_of_a_log_may_continue_in_the_next_chunk(tmp_path: Path) -> None:
     path = tmp_path / "000000"
     event = json.dumps({"id": "e1", "detail": {f"field{n}": n for n in range(40)}}, indent=1)

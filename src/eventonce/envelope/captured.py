@@ -82,7 +82,8 @@ def written_line(raw: bytes) -> bytes | None:
         return None
     if raw.startswith(OWN_LINE) and b"\n" not in raw and b"\r" not in raw:
         return raw
-    line.event = msgspec.Raw(bytes(line.event).translate(_LINE_BREAKS))
+    if bytes(line.event):
+        line.event = msgspec.Raw(bytes(line.event).translate(_LINE_BREAKS))
     return _encode(line)
 
 
