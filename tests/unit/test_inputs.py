@@ -218,9 +218,14 @@ def test_ctrl_c_in_a_query_of_a_parquet_file_is_an_interruption(
     """DuckDB makes a RuntimeError of the KeyboardInterrupt."""
     path = parquet(tmp_path / "c.parquet", "SELECT '{}' AS event")
     endless = "(SELECT count(*) FROM range(1_000_000_000_000))::VARCHAR, NULL, NULL, NULL, NULL"
-    monkeypatch.setattr("eventonce.sources.parquet._chosen", lambda _: (endless, False))
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def chosen(_: object) -> tuple[str, bool]:
+        # Not earlier: a signal before the query would end the tests.
+        timer.start()
+        return endless, False
+
+    monkeypatch.setattr("eventonce.sources.parquet._chosen", chosen)
     with pytest.raises(KeyboardInterrupt):
         list(Capture([path]))
     timer.join()
