@@ -100,9 +100,10 @@ def test_the_number_of_noted_busy_copies_is_bounded(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_outage_that_stops_renewals_has_a_line_at_its_beginning_and_at_its_end(
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "eventonce")
+    monkeypatch.setattr(gates, "Outage", partial(Outage, lambda: 1_000.0))
     away = True
 
     def look(verb: str, _: object) -> None:
