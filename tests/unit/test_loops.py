@@ -357,6 +357,37 @@ def test_an_event_whose_loop_was_stopped_and_not_closed_is_free_when_its_lease_e
     assert not task.done()
 
 
+@pytest.mark.parametrize("taken_over", [True, False])
+def test_a_handler_whose_loop_was_stopped_before_it_began_does_not_begin_when_the_loop_runs_again(
+    taken_over: bool,
+) -> None:
+    async def handler(job: Job) -> None:
+        ran.append(job.event.id)
+
+    claimed, ran = threading.Event(), list[str]()
+    store = WatchedStore(lambda *_: claimed.set())
+    loop = asyncio.new_event_loop()
+    with (
+        Consumer(store, rules=ruled(lease=0.3), handler=handler) as consumer,
+        Consumer(store, rules=ruled(lease=0.3), handler=handler) as another,
+    ):
+        task = loop.create_task(consumer.process_async([call(1)]))
+        # The loop stops before it learns of the claim, which a thread makes.
+        loop.run_until_complete(asyncio.sleep(0))
+        assert claimed.wait(PATIENCE)
+        until(lambda: any(run.stalled for run in consumer.runtime.gate.held()))
+        if taken_over:
+            until(lambda: statuses(another.process([call(1)])) == ["done"])
+        outcome = loop.run_until_complete(task)[0]
+        assert outcome.status == ("fenced" if taken_over else "failed")
+        assert ran == ["id-1"] * taken_over
+        if not taken_over:
+            assert "its event loop was stopped" in outcome.reason
+            # Freed, and not only when the lease ends.
+            assert statuses(another.process([call(1)])) == ["done"]
+        loop.close()
+
+
 def test_a_run_that_has_finished_on_a_stopped_loop_is_settled_before_its_lease_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,7 +63,7 @@ class Run(msgspec.Struct, eq=False):
     """One event between its claim and its outcome.
 
     A run has one owner at a time, and only the owner writes to it: the engine, then the slot that
-    runs the handler, then the stage that settles. The gate writes `lost` and `renewed`.
+    runs the handler, then the stage that settles. The gate writes `lost`, `stalled` and `renewed`.
     """
 
     plan: Plan
@@ -109,6 +109,9 @@ class Run(msgspec.Struct, eq=False):
     """When the lease was granted or last renewed, by the monotonic clock; 0 while none is held."""
     lost: bool = False
     """Whether a renewal was refused: another run has taken over."""
+    stalled: bool = False
+    """Whether a renewal was left out before the handler began, because its event loop was stopped:
+    another run may have taken over."""
 
     def start(self) -> Job:
         """Make the job for the handler, when the handler is started."""

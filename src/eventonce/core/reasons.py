@@ -44,6 +44,8 @@ REPLAY: Final = "a replay"
 
 TOO_LATE: Final = "not run here: the events before it left too little time before the process ends"
 
+STALLED: Final = "not run here: its event loop was stopped, and its lease was not renewed meanwhile"
+
 
 def given_up_after(attempts: int) -> str:
     """Return the beginning of the sentence for an event whose attempts are used up."""

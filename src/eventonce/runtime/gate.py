@@ -315,7 +315,10 @@ class Gate:
             for leased in ready:
                 finished += [(leased, run) for run in self._take(leased)]
                 leased.due = self._due_again(leased, now)
-            resting = {run for _, run in finished}.union(overdue, *map(_stopped, ready))
+            stopped = {run for leased in ready for run in _stopped(leased)}
+            for run in stopped.intersection(due):
+                run.stalled = run.job is None
+            resting = stopped.union(overdue, [run for _, run in finished])
             live = [run for run in due if run not in resting and _needs_its_lease(run)]
         for run in overdue:
             log().warning(

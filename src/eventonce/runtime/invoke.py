@@ -13,7 +13,7 @@ import msgspec
 from eventonce.core.outcomes import finish, settlement
 from eventonce.core.plan import Handler, Run
 from eventonce.core.ports import Transaction, Transactional
-from eventonce.core.reasons import TOO_LATE
+from eventonce.core.reasons import STALLED, TOO_LATE
 from eventonce.errors import ConfigError, Retry, StoreError, StoreUnavailable
 from eventonce.runtime.brief_results import without_result
 from eventonce.types import Job, SettleResult
@@ -145,9 +145,12 @@ def check_it_ran(handler: Handler, value: object) -> None:
 
 def starts(run: Run) -> bool:
     """Whether the handler may begin: not if another run took the event over while this one waited,
-    nor if the process may end before the handler does."""
+    or may have, nor if the process may end before the handler does."""
     if run.lost:
         run.finished, run.kept = True, "fenced"
+        return False
+    if run.stalled:
+        finish(run, error=Retry(STALLED))
         return False
     now, deadline = time.monotonic(), run.plan.deadline
     if deadline is not None and now > deadline.last_start:
