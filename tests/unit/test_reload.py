@@ -18,7 +18,7 @@ from eventonce import Consumer
 from eventonce.cli import reload
 from eventonce.cli.options import Settings
 from eventonce.cli.reload import called_by_hangup, rules_reloaded
-from eventonce.cli.signals import handled
+from eventonce.cli.signals import ended_by_signals, handled
 from eventonce.config import Config
 from eventonce.runtime.shadow import Decided, shadow_observer
 from tests.helpers import call, statuses, until
@@ -313,20 +313,21 @@ def test_a_receiver_ends_when_its_terminal_is_closed_unless_it_runs_under_nohup(
         process.wait()
 
 
-def test_a_closed_terminal_ends_the_command_once_however_many_signals_come(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("before", [(), (signal.SIGINT,)])
+def test_a_closed_terminal_ends_the_command_once_also_after_ctrl_c(
+    before: tuple[signal.Signals, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell and the system send one each, and a second SIGTERM does not wait for handlers."""
+    """The shell and the system send one each, and a second signal does not wait for handlers."""
     terminals = iter([True])
+    ended = list[str]()
     monkeypatch.setattr(reload, "_has_terminal", lambda: next(terminals, False))
-    ended = list[int]()
-    with (
-        handled(lambda number, _: ended.append(number), signal.SIGTERM),
-        called_by_hangup(lambda: ended.append(signal.SIGHUP)),
-    ):
-        for _ in range(3):
-            signal.raise_signal(signal.SIGHUP)
-    assert ended == [signal.SIGTERM]
+    monkeypatch.setattr("os._exit", lambda _: ended.append("at once"))
+    with called_by_hangup(lambda: ended.append("reloaded")), ended_by_signals(ended.append):
+        for number in (*before, *[signal.SIGHUP] * 3):
+            signal.raise_signal(number)
+        assert ended == ["SIGINT" if before else "SIGHUP"]
+        signal.raise_signal(signal.SIGTERM)
+    assert ended[1:] == ["at once"]
 
 
 def test_a_process_that_can_open_no_more_files_is_not_ended_by_a_reload(

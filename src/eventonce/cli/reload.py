@@ -115,8 +115,9 @@ def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
     """Call this function at SIGHUP, in a thread of its own: a signal may come while the main thread
     holds a lock that the call needs. All signals during a call cause one more call.
 
-    The SIGHUP of a terminal that is closed is a SIGTERM instead: otherwise the process would go on
-    unseen, and every handler that prints would fail. Under `nohup` the process goes on.
+    The SIGHUP of a terminal that is closed is for the handler of SIGTERM instead: otherwise the
+    process would go on unseen, and every handler that prints would fail. Under `nohup` the process
+    goes on.
     """
     if not hasattr(signal, "SIGHUP"):  # Windows
         yield
@@ -134,15 +135,19 @@ def called_by_hangup(call: Callable[[], None]) -> Iterator[None]:
     ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
     ends = False
 
-    def on(_number: int, _frame: FrameType | None) -> None:
+    def on(number: int, frame: FrameType | None) -> None:
         nonlocal ends
         if not ends_with_terminal or _has_terminal():
             asked.put(True)
         elif not ends:
-            # Once: the shell and the system send a SIGHUP each, and a second SIGTERM would end the
-            # process while its handlers run.
+            # Once: the shell and the system send a SIGHUP each.
             ends = True
-            signal.raise_signal(signal.SIGTERM)
+            end = signal.getsignal(signal.SIGTERM)
+            if callable(end):
+                # With the number of SIGHUP: a SIGTERM after Ctrl-C would not wait for handlers.
+                end(number, frame)
+            else:
+                signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=one_by_one, name="eventonce-reload", daemon=True).start()
     try:

@@ -27,17 +27,20 @@ def handled(on: Callable[[int, FrameType | None], object], *numbers: int) -> Ite
 
 @contextmanager
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """Stop endless work at SIGTERM or SIGINT; the second signal ends the process at once."""
+    """Stop endless work at SIGTERM or SIGINT; the second signal ends the process at once, unless it
+    is the SIGHUP that `called_by_hangup` gives on."""
     asked: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
 
     def on(number: int, _frame: FrameType | None) -> None:
         # Appended before the count: the other signal may interrupt this function.
         asked.append(number)
-        if len(asked) > 1:
+        if len(asked) == 1:
+            stop(signal.Signals(number).name)
+        elif number in numbers:
             os._exit(128 + number)
-        stop(signal.Signals(number).name)
 
-    with handled(on, signal.SIGTERM, signal.SIGINT):
+    with handled(on, *numbers):
         yield
 
 
