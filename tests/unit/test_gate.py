@@ -443,3 +443,4 @@ def test_a_batch_is_due_for_renewal_by_its_shortest_lease(leases: tuple[int, int
         consumer.runtime.gate.renew(leased)
         now = runs[0].renewed
         assert leased.due == consumer.runtime.gate._due_again(leased, now) == now + 1 / 3
+        consumer.runtime.gate.let_go(leased, [])
