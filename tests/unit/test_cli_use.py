@@ -474,6 +474,14 @@ def test_a_question_on_a_closed_standard_input_names_the_missing_option(
     assert (told.code, "--yes confirms" in told.err) == (2, True)
 
 
+def test_a_question_that_nobody_can_read_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle("default", 1, lambda _: None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run("forget", "00ff", "--store", STORE).code == 2
+
+
 def test_an_export_is_refused_if_standard_output_is_closed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

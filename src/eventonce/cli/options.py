@@ -308,7 +308,7 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     silent = click.UsageError("standard input gave no answer; --yes confirms without a question")
-    if sys.stdin is None:
+    if sys.stdin is None or sys.stderr is None:
         raise silent
     try:
         return click.confirm(question, err=True)
