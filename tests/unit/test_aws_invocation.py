@@ -107,7 +107,8 @@ def test_a_request_with_an_event_for_which_no_time_was_left_is_answered_with_503
 def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Advances the monotonic clock by some seconds; the clock does not move otherwise."""
     # Whole seconds: a minute later less now is a minute, and for most fractions of a second is not.
-    passed = [float(int(time.monotonic()))]
+    # Not 0, which means that a handler has not begun.
+    passed = [float(int(time.monotonic()) + 1)]
     monkeypatch.setattr(time, "monotonic", lambda: sum(passed))
     return passed.append
 

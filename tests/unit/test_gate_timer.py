@@ -272,6 +272,8 @@ def test_a_lease_is_renewed_when_a_third_of_it_has_passed(
 def test_the_timer_renews_no_more_leases_in_one_call_than_the_limit_of_items(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The clock of a machine that has just started is less than the time until a lease is due.
+    monkeypatch.setattr(gates, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
     monkeypatch.setattr(gates, "MOST_ITEMS", 2)
     asked: list[int] = []
     store = WatchedStore(lambda _, some: asked.append(len(some)))
@@ -441,7 +443,11 @@ def test_a_batch_that_begins_while_the_timer_finds_none_is_renewed(
     consumer.close()
 
 
-def test_the_timer_renews_finished_runs_until_they_are_settled_or_may_be_committed() -> None:
+def test_the_timer_renews_finished_runs_until_they_are_settled_or_may_be_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The clock of a machine that has just started is less than the time until a lease is due.
+    monkeypatch.setattr(gates, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
     told: list[tuple[str, bytes]] = []
 
     def keep(_: str, asked: Sequence[Settlement]) -> list[str]:
