@@ -411,6 +411,26 @@ def test_on_a_terminal_the_last_column_of_a_table_is_cut_or_wrapped(
         assert lines == ["  7  as many words as no narr…"]
 
 
+# The start
+
+LOADED = """
+import atexit, sys
+from eventonce.cli import main
+
+slow = ("asyncio", "boto3", "http.client", "ssl", "eventonce.stores.dynamodb")
+atexit.register(lambda: print([name for name in slow if name in sys.modules]))
+main()
+"""
+
+
+def test_a_command_on_a_file_loads_no_network_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADED, "filter", "--store", f"sqlite:///{tmp_path}/a.db"]
+    result = subprocess.run(
+        command, input="", capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert result.stdout == "[]\n"
+
+
 # Standard streams
 
 

@@ -21,8 +21,6 @@ from eventonce.errors import ConfigError
 from eventonce.infra import targets
 from eventonce.infra.targets import ANY, DEFAULT_BUS, Target
 from eventonce.stores import adapter_of
-from eventonce.stores.dynamodb.codec import EXPIRY, KEY
-from eventonce.stores.dynamodb.uri import read
 
 OWN_NAME: Final = "eventonce"
 PARTNER_PREFIX: Final = "aws.partner/"
@@ -382,6 +380,10 @@ def _embedded(store: str) -> str:
 def _table(store: str, infra: Infra) -> Table | None:
     if scheme_of(store) != "dynamodb":
         return None
+    # Slow to import; and every command that reads a configuration imports this module.
+    from eventonce.stores.dynamodb.codec import EXPIRY, KEY  # noqa: PLC0415
+    from eventonce.stores.dynamodb.uri import read  # noqa: PLC0415
+
     address = read(store)
     options = address.options
     return Table(
