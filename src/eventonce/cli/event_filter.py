@@ -117,15 +117,16 @@ class EventFilter:
                 batch.rejected.append(Rejected(at, outcome.status, outcome.reason))
                 continue
             claim = planned.claim
+            key = claim.key
             if claim.peek:
                 batch.replays[at] = _new_replay(planned, at)
-            before = group.get(claim.key)
+            before = group.get(key)
             if before is None:
-                written = recent.get(claim.key) or less_recent.get(claim.key)
+                written = recent.get(key) or less_recent.get(key)
                 if written is not None and now < written[0]:
                     batch.known.append((claim, at, _same_id(written[1], claim.by)))
                     continue
-                group[claim.key] = claim, at, planned.older
+                group[key] = claim, at, planned.older
             elif (
                 before[0].order == claim.order
                 and before[0].digest == claim.digest
@@ -134,7 +135,7 @@ class EventFilter:
                 batch.copies.setdefault(before[1], []).append((claim, at))
             else:
                 batch.groups.append(list(group.values()))
-                group = {claim.key: (claim, at, planned.older)}
+                group = {key: (claim, at, planned.older)}
         batch.groups.append(list(group.values()))
         return batch
 
