@@ -160,17 +160,19 @@ class EventFilter:
             for one in group
             if not one[2] or self._is_unknown_to_older_rules(one, batch, rejected, unsure)
         ]
+        lines, copies, traces = batch.lines, batch.copies, self._traces
         new: list[bytes] = []
         granted: list[Settlement] = []
         verdicts = self._gate.claim([claim for claim, _, _ in asked]) if asked else []
         for (claim, at, _), verdict in zip(asked, verdicts, strict=True):
             if verdict.kind == "run" and verdict.token:
-                new.append(batch.lines[at])
+                new.append(lines[at])
                 granted.append(Settlement(claim, verdict.token, "complete"))
-                if self._traces:
+                if traces:
                     self.decided.append((at, claim, "done"))
-                for copy, place in batch.copies.get(at, ()):
-                    self._drop_duplicate(copy, place, _same_id(claim.by, copy.by))
+                if at in copies:
+                    for copy, place in copies[at]:
+                        self._drop_duplicate(copy, place, _same_id(claim.by, copy.by))
             else:
                 self._count_known(claim, at, verdict, batch, rejected, unsure)
         if new:
@@ -232,7 +234,8 @@ class EventFilter:
 
     def _write(self, new: Sequence[bytes], granted: Sequence[Settlement]) -> None:
         try:
-            write_whole(self._out, b"\n".join(new) + b"\n")
+            # Joined with the last newline: adding it would copy all lines once more.
+            write_whole(self._out, b"\n".join((*new, b"")))
             kept = self._gate.settle(granted).count("kept")
             self._gate.let_go(None, [one.claim for one in granted])
             self.counts["done"] += kept
@@ -252,11 +255,11 @@ class EventFilter:
         """Remember these facts in memory, for as long as their rule remembers them."""
         if len(self._recent) > RECENT_FACTS:
             self._recent, self._less_recent = {}, self._recent
-        now = time.monotonic()
+        recent, now = self._recent, time.monotonic()
         for one in settled:
             claim = one.claim
             if claim.order is None and not claim.digest and not claim.sliding:
-                self._recent[claim.key] = now + claim.remember / 1000, claim.by
+                recent[claim.key] = now + claim.remember / 1000, claim.by
 
 
 def _new_replay(plan: Plan, at: int) -> Rejected:
