@@ -28,6 +28,10 @@ BATCH_RUNS: Final = 200
 """Runs settled in one call by the worker that is killed: so many that a kill falls into the
 call."""
 
+ASK_INTERVAL: Final = 0.1
+"""Seconds between two claims of records that a server may still write: the `wait` of a faulty store
+may be long."""
+
 LAST_CALL: Final = 60.0
 """Seconds that a server may need for the last call of a dead worker."""
 
@@ -114,10 +118,9 @@ def _after_the_last_call(store: Store, claims: Sequence[Claim]) -> list[Verdict]
     end = time.monotonic() + LAST_CALL
     while True:
         verdicts = store.claim(claims, now=EPOCH + MINUTE)
-        busy = [verdict for verdict in verdicts if verdict.kind == "busy"]
-        if not busy or time.monotonic() > end:
+        if all(verdict.kind != "busy" for verdict in verdicts) or time.monotonic() > end:
             return verdicts
-        time.sleep(min(verdict.wait for verdict in busy) / 1_000)
+        time.sleep(ASK_INTERVAL)
 
 
 def _peeks(keys: tuple[bytes, ...]) -> list[Claim]:
