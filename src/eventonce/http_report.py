@@ -68,10 +68,8 @@ class Counts(NamedTuple):
 
 def counts(outcomes: Sequence[Outcome]) -> Counts:
     """Count these outcomes."""
-    statuses: dict[Status, int] = {}
-    for outcome in outcomes:
-        status = outcome.status
-        statuses[status] = statuses.get(status, 0) + 1
+    each = [outcome.status for outcome in outcomes]
+    statuses = {status: each.count(status) for status in dict.fromkeys(each)}
     processed = copies = errors = 0
     for status, number in statuses.items():
         if status in COPIES:

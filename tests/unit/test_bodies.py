@@ -162,3 +162,13 @@ def test_each_structured_cloudevent_has_its_own_attributes() -> None:
         ("cloudevents", "call.ended", "A-1"),
         ("cloudevents", "call.begun", "A-2"),
     ]
+
+
+def test_the_headers_of_a_cloudevent_give_an_event_the_attributes_that_its_envelope_lacks() -> None:
+    one = '{"id":"%s","detail-type":"call.begun","detail":{"call":7}}'
+    headers = CLOUD | {"content-type": "application/cloudevents-batch+json"}
+    several = read_body(f"[{one % 'A-2'},{one % 'A-3'}]".encode(), headers)
+    assert [(it.type, it.id, it.source) for it in several if isinstance(it, Event)] == [
+        ("call.begun", "A-2", "/calls"),
+        ("call.begun", "A-3", "/calls"),
+    ]

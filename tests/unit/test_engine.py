@@ -105,3 +105,9 @@ def test_an_event_whose_settlement_was_refused_is_retried_soon(answer: str) -> N
     batch.to(Settle)
     outcome = batch.end([answer])
     assert (outcome.status, outcome.rule, outcome.retry_at) == ("fenced", "call", NOW + 1_000)
+
+
+def test_an_empty_batch_ends_without_a_request() -> None:
+    with pytest.raises(StopIteration) as stop:
+        Batch([], "crm", lambda: NOW).steps().send(None)
+    assert stop.value.value == []

@@ -100,10 +100,11 @@ class Batch:
     def steps(self, process: HostProcess | None = None) -> Steps[list[Outcome]]:
         """Bring every event to its outcome, in the order given; a bad event affects no other.
         Without a `process`, the steps yield `Enter` before every claim."""
+        runs = self.runs
+        if not runs or len(runs) < len(self._planned):
+            return self._all(process)
         # Most batches have one event, and each generator between the engine and its caller costs.
-        if len(self.runs) == len(self._planned) == 1:
-            return self._together(self.runs, process)
-        return self._all(process)
+        return self._together(runs, process) if len(runs) == 1 else self._in_turn(runs, process)
 
     def _all(self, process: HostProcess | None) -> Steps[list[Outcome]]:
         planned, runs = self._planned, self.runs
@@ -113,10 +114,9 @@ class Batch:
         rest, ended = iter(refused), iter(runs)
         return [next(rest) if type(one) is Refusal else next(ended).outcome for one in planned]
 
-    def _in_turn(self, runs: Sequence[Run], process: HostProcess | None) -> Steps[None]:
+    def _in_turn(self, runs: Sequence[Run], process: HostProcess | None) -> Steps[list[Outcome]]:
         if len({run.claim.key for run in runs}) == len(runs):
-            yield from self._together(runs, process)
-            return
+            return (yield from self._together(runs, process))
         waiting = _by_key(runs)
         asking: set[Run] = set()
         while waiting:
@@ -132,6 +132,7 @@ class Batch:
             for run in sorted(untold, key=attrgetter("claim.by")):
                 waiting.setdefault(run.claim.key, deque()).appendleft(run)
             asking.update(untold)
+        return [run.outcome for run in runs]
 
     def _together(  # noqa: PLR0912, PLR0915  below
         self, runs: Sequence[Run], process: HostProcess | None

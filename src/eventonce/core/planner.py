@@ -69,6 +69,7 @@ class Planner:
         limit = self.max_bytes + (REDRIVE_ALLOWANCE if redrive else 0)
         planned: list[Plan | Refusal] = []
         plan = self.plan
+        type_, route = None, None
         for incoming in events:
             if redrive and type(incoming) is bytes and key_of(incoming):
                 planned.append(_sealed(incoming))
@@ -87,7 +88,10 @@ class Planner:
                 continue
             if redrive:
                 event = msgspec.structs.replace(event, channel=REDRIVEN)
-            route = route_of(event.type)
+            # Events of one batch mostly have one type.
+            if event.type != type_:
+                type_ = event.type
+                route = route_of(type_)
             if route is None:
                 outcome = unhandled(event)
                 if outcome.status in DEAD_LETTERS:

@@ -121,10 +121,16 @@ def _read_all(
         # Before reading, which is slow: a million lines of one byte take seconds.
         raise EnvelopeError(f"{len(taken)} events, and the limit is {max_events}")
     first = 0 if headers and len(taken) > 1 else None
-    return [_read(part, headers, max_bytes, first) for part in taken]
+    if BINARY_HEADER in headers:
+        return [_read_other(part, headers, max_bytes, first) for part in taken]
+    return [
+        (classic(part, headers, first) if len(part) <= max_bytes else None)
+        or _read_other(part, headers, max_bytes, first)
+        for part in taken
+    ]
 
 
-def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
+def _told_apart(found: list[Event | bytes], headers: Mapping[str, str]) -> list[Event | bytes]:
     """Return the events of one request, each with its `part` if there are several.
 
     The events share the headers, so an id there names the request and no single event. The content
@@ -134,45 +140,38 @@ def _told_apart(found: Sequence[Event | bytes], headers: Mapping[str, str]) -> l
     if len(found) == 1:
         return [one if isinstance(one, Event) else refused(one, headers) for one in found]
     # Equal events have equal ids, and hashing ids is quicker than hashing whole events.
-    unequal = len({one.id for one in found if type(one) is Event and one.id}) == len(found)
+    if len({one.id for one in found if type(one) is Event}) == len(found):
+        return found
     seen: dict[bytes, int] = {}
     told: list[Event | bytes] = []
     for one in found:
-        number = 0
-        if not unequal:
-            raw = one.raw if isinstance(one, Event) else one
-            number = seen[raw] = seen.get(raw, -1) + 1
+        raw = one.raw if isinstance(one, Event) else one
+        number = seen[raw] = seen.get(raw, -1) + 1
         if not isinstance(one, Event):
             told.append(refused(one, headers, number))
-        elif one._number == number or not (headers or number):  # noqa: SLF001  as `_read` made it
-            told.append(one)
         else:
-            told.append(replace(one, _number=number))
+            told.append(replace(one, _number=number) if number else one)
     return told
 
 
 def _binary(raw: bytes, headers: Mapping[str, str], media: str, max_bytes: int) -> Event | bytes:
     """Read a CloudEvent whose attributes are headers. If the data is no object, the event is
     rewritten as one JSON object, because only JSON can be kept."""
-    event = _read(raw, headers, max_bytes)
+    event = _read_other(raw, headers, max_bytes)
     if isinstance(event, Event) or len(raw) > max_bytes:
         return event
-    event = _read(structured(raw, headers, media), headers, max_bytes)
+    event = _read_other(structured(raw, headers, media), headers, max_bytes)
     return event if isinstance(event, Event) else raw
 
 
-def _read(
+def _read_other(
     part: bytes, headers: Mapping[str, str], max_bytes: int, number: int | None = None
 ) -> Event | bytes:
-    if len(part) <= max_bytes and BINARY_HEADER not in headers:
-        event = classic(part, headers, number)
-        if event is not None:
-            return event
+    """Return the event in any form, in any carrier, with the headers of the request."""
     try:
         event = read_any(part, ReadLimits(max_bytes, NO_HEADERS, MAX_LAYERS))
     except EnvelopeError:
         return part
-    if event.headers or not headers:
-        # A dead letter that is sent again has the headers of its first request.
-        return event
-    return headed(event, headers)
+    # A dead letter that is sent again has the headers of its first request.
+    found = event if event.headers or not headers else headed(event, headers)
+    return found if number is None else replace(found, _number=number)

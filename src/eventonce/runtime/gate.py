@@ -156,14 +156,16 @@ class Gate:
                 self._leased.discard(leased)
             for claim in claims:
                 runs = running.get(claim.key)
-                if runs is not None:
-                    if len(runs) > 1 or claim.nonce not in runs:
-                        left = {nonce: runs[nonce] for nonce in runs if nonce != claim.nonce}
-                        running[claim.key] = left
-                        continue
+                if runs is None:
+                    continue
+                if len(runs) > 1 or claim.nonce not in runs:
+                    left = {nonce: runs[nonce] for nonce in runs if nonce != claim.nonce}
+                    running[claim.key] = left
+                else:
                     del running[claim.key]
-                if self._waiters:
-                    woken += self._waiters.get(claim.key, ())
+            if self._waiters:
+                ended = [claim.key for claim in claims if claim.key not in running]
+                woken = [wake for key in ended for wake in self._waiters.get(key, ())]
         if woken:
             for wake in woken:
                 wake()

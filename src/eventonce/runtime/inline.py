@@ -73,10 +73,10 @@ def _run(batch: RunningBatch, runs: Sequence[Run], asynchronous: Asynchronous | 
 
 
 def _one_by_one(batch: RunningBatch, runs: Sequence[Run], leased: LeasedRuns) -> None:
-    transactions = batch.runtime.transactions
+    transactions, finished = batch.runtime.transactions, leased.finished
     for run in runs:
         invoke(run, transactions)
-        leased.finished.append(run)
+        finished.append(run)
 
 
 def _perform(batch: RunningBatch, request: Request) -> Any:
