@@ -234,6 +234,37 @@ def test_a_handler_that_is_a_generator_is_refused(handler: Any) -> None:
         Consumer("memory:", rules=RULE, handler=handler)
 
 
+@pytest.mark.parametrize(
+    "handler",
+    [
+        lambda: None,
+        lambda event, context: None,
+        lambda job, *, table: None,
+        lambda **named: None,
+    ],
+)
+def test_a_function_that_does_not_take_one_argument_is_refused_as_a_handler(handler: Any) -> None:
+    consumer = Consumer("memory:", rules=RULE)
+    for register in (consumer.on(), consumer.on("call"), consumer.once):
+        with pytest.raises(ConfigError, match="one argument, the job"):
+            register(handler)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        lambda job, context=None: None,
+        lambda job=None, *, table="calls": None,
+        lambda *everything: None,
+        partial(lambda table, job: None, "calls"),
+        print,
+    ],
+)
+def test_a_callable_that_takes_one_argument_is_a_handler(handler: Any) -> None:
+    with Consumer("memory:", rules=RULE, handler=handler) as consumer:
+        assert statuses(consumer.process([call(1)])) == ["done"]
+
+
 def calls_a_generator(job: Job) -> Any:
     return generator(job)
 

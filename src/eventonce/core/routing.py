@@ -100,6 +100,17 @@ def _is_plain(handler: object) -> TypeGuard[FunctionType]:
     return type(handler) is FunctionType and not handler.__dict__
 
 
+def _takes_the_job(handler: Handler) -> bool:
+    """Whether a function can be called with one argument; of other callables that is unknown."""
+    if type(handler) is not FunctionType:
+        return True
+    code = handler.__code__
+    needed = code.co_argcount - len(handler.__defaults__ or ())
+    named = code.co_kwonlyargcount - len(handler.__kwdefaults__ or ())
+    return needed <= 1 and not named and bool(code.co_argcount or code.co_flags & _VARIADIC)
+
+
+_VARIADIC: Final = 0x04
 _GENERATOR: Final = 0x20
 _COROUTINE: Final = 0x80
 _ASYNC_GENERATOR: Final = 0x200
@@ -112,6 +123,8 @@ def route_to(handler: Handler) -> Route:
         raise ConfigError(f"expected a handler, a function that takes a job, not {handler!r}")
     if is_generator(handler):
         raise ConfigError(f"{handler!r} is a generator: calling it runs nothing; remove `yield`")
+    if not _takes_the_job(handler):
+        raise ConfigError(f"{handler!r} is no handler: it is called with one argument, the job")
     return Route(handler, is_async(handler))
 
 
