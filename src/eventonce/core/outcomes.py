@@ -131,7 +131,8 @@ def raised(run: Run, error: Exception, now: int) -> Outcome:
         # A handler that did not begin is no reason to give up, also at the last attempt.
         return again(run, "failed", text, now)
     if isinstance(error, Reject):
-        return _outcome(run, "dead", f"rejected by the handler: {text}", error=error)
+        why = f": {text}" if text else ""
+        return _outcome(run, "dead", f"rejected by the handler{why}", error=error)
     spent = attempt - run.spared >= run.claim.attempts and not run.blameless
     if (spent or last) and not run.unguarded:
         return _outcome(run, "dead", f"{given_up_after(attempt)}: {said}", error=error)
