@@ -69,11 +69,15 @@ def test_permanent_refusals_are_logged_once_a_minute(
 
 
 @pytest.mark.parametrize(
-    ("key", "media", "status"),
-    [("wrong", "application/json", 401), ("k" * 16, "text/plain", 415), ("k" * 16, "", 413)],
+    ("key", "media", "status", "reason"),
+    [
+        ("wrong", "application/json", 401, "No credentials that this receiver knows"),
+        ("k" * 16, "text/plain", 415, "content-type is 'text/plain'; it must be"),
+        ("k" * 16, "", 413, "the body is larger than 100 bytes"),
+    ],
 )
-def test_a_permanent_refusal_is_logged_without_the_key_of_the_request(
-    key: str, media: str, status: int, caplog: pytest.LogCaptureFixture
+def test_a_permanent_refusal_is_logged_with_its_reason_and_without_the_key_of_the_request(
+    key: str, media: str, status: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = Consumer("memory:", rules=RULE, handler=lambda _: None)
     app = receiver(consumer, Serve(api_keys=["k" * 16], max_body=100))
@@ -81,7 +85,8 @@ def test_a_permanent_refusal_is_logged_without_the_key_of_the_request(
     headers = {"x-api-key": key, "content-type": media or "application/json"}
     assert ask(app, body, headers=headers).status == status
     (record,) = caplog.records
-    assert f"the last with {status}" in record.getMessage()
+    assert f"the last with {status}: {reason}" in record.getMessage()
+    assert ". Correct the sender" in record.getMessage()
     assert key not in record.getMessage()
     consumer.close()
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, NamedTuple
 
+import msgspec
+
 from eventonce.config import Serve
+from eventonce.core.routing import SHOWN
 from eventonce.errors import ConfigError
 from eventonce.http_report import Answer
 from eventonce.rules.instants import duration
-from eventonce.web.responses import STATUS_KINDS, refuse
+from eventonce.web.responses import ErrorResponse, refuse
 
 WARNING_INTERVAL: Final = 10.0
 """Seconds between two log lines about the same problem."""
@@ -172,12 +175,13 @@ class Admission:
         self._refusals += 1
         now = self._clock()
         if now - self._told_refusals_at >= REFUSALS_INTERVAL:
+            reason = msgspec.json.decode(answer.body, type=ErrorResponse).reason
             log.warning(
-                "refused requests: %d, the last with %d: %s Correct the sender or the "
+                "refused requests: %d, the last with %d: %s. Correct the sender or the "
                 "settings: the events are lost once the sender gives up",
                 self._refusals,
                 answer.status,
-                STATUS_KINDS[answer.status].means,
+                reason[:SHOWN].removesuffix("."),
             )
             self._refusals, self._told_refusals_at = 0, now
 
