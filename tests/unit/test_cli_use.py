@@ -19,6 +19,7 @@ import pytest
 from eventonce import Consumer, Job, Rule
 from eventonce.cli import started_as
 from eventonce.cli.output import progress, table
+from eventonce.cli.serve import _say
 from eventonce.runtime import background_task
 from eventonce.sending import Outgoing, RefusedCopy, Summary, published, send_all
 from tests.helpers import PATIENCE, Run, reject
@@ -36,6 +37,21 @@ def settle(name: str, call: int, handler: Callable[[Job], object]) -> None:
     rule = Rule(name="call", key=["body.call"])
     with Consumer(STORE, name=name, rules=rule, handler=handler) as consumer:
         consumer.process([event(call)])
+
+
+# The receiver's first line
+
+
+@pytest.mark.parametrize(
+    ("ways", "named"), [([], "none"), (["api key", "github"], "api key or github")]
+)
+def test_serve_says_how_senders_authenticate(
+    ways: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with click.Context(click.Command("serve")):
+        _say(("127.0.0.1", 8080), ways)
+    expected = f"listening on http://127.0.0.1:8080/events; authentication: {named}\n"
+    assert capsys.readouterr().out == expected
 
 
 # Names

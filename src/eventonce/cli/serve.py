@@ -114,6 +114,5 @@ def serve(
 def _say(address: tuple[str, int], ways: list[str]) -> None:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}/events"
-    needed = " or ".join(ways) or "no credentials"
-    text = f"listening on {url}; senders need {needed}"
+    text = f"listening on {url}; authentication: {' or '.join(ways) or 'none'}"
     emit({"url": url, "authentication": ways}, text)
