@@ -187,7 +187,9 @@ def test_groups_on_the_command_line_lead_to_their_dead_letters(run: Run) -> None
     text = letters("groups", *options).out
     assert "no answer for …" in text
     assert found[0]["id"] in text
-    assert letters("groups", "--rule", "nobody", *options).out == "no dead letters\n"
+    rare = ("--rule", "nobody", "--type", "call.*")
+    told = letters("groups", *rare, *options)
+    assert told.out == "no dead letters with --rule=nobody '--type=call.*'\n"
     assert letters("groups", "nobody", *options).code == 1
     for command in (["list"], ["groups"], ["redrive", "--handler", "builtins:print"]):
         told = letters(*command, "--group", "9999", *options)

@@ -511,7 +511,7 @@ def test_dead_letters_are_shown_exported_and_redriven_with_the_keys_of_the_file(
     assert shown["event"]["detail"]["caller"] == SECRET
     assert SECRET in run("letters", "export").out
     assert SECRET in run("letters", "redrive", "--handler", "-").out
-    assert run("letters", "list").out == "no dead letters\n"
+    assert run("letters", "list").out == "no dead letters with --name=crm\n"
 
 
 def test_without_the_key_dead_letters_are_listed_and_not_opened(run: Run) -> None:

@@ -38,6 +38,7 @@ from eventonce.letters import bulk
 from eventonce.letters.bulk import Progress
 from eventonce.letters.groups import Group, grouped
 from eventonce.letters.runners import Runners
+from eventonce.letters.selection import ALL_CONSUMERS
 from eventonce.letters.sources import STORE, StoreLetterSource
 from eventonce.sinks.json_lines import line_of
 from eventonce.types import Job, Letter
@@ -252,7 +253,10 @@ def redrive_letters(
 
 
 def _nothing_selected(chosen: Chosen) -> str:
-    return NO_GROUP if chosen.selection.group else "no dead letters"
+    if chosen.selection.group:
+        return NO_GROUP
+    text = chosen.selection.text().removeprefix(ALL_CONSUMERS).lstrip()
+    return f"no dead letters with {text}" if text else "no dead letters"
 
 
 TO_STDOUT: Final = "-"

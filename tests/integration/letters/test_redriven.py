@@ -85,7 +85,7 @@ def test_a_dead_letter_given_up_again_is_replaced_and_has_the_newest_reason(
     with consumer_of(queue.uri, store="sqlite:///store.db") as consumer:
         consumer.process([call(1), call(2)])
     assert_both_given_up_again(queue, run)
-    assert run("list", "--from", "store").out == "no dead letters\n"
+    assert run("list", "--from", "store").out == "no dead letters with --name=crm\n"
     assert len(run("list", "--json").documents) == 2
 
 
