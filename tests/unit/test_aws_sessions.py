@@ -128,7 +128,7 @@ def test_a_missing_region_is_a_configuration_error(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     client = client_of(lambda: connect("sqs", Access(), read_timeout=1, attempts=1))
-    with pytest.raises(ConfigError, match="--region, with \\?region="):
+    with pytest.raises(ConfigError, match="AWS_REGION, with \\?region="):
         client.call("receive_message")
 
 

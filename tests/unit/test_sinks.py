@@ -262,7 +262,9 @@ def test_a_bus_without_a_region_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    with pytest.raises(ConfigError, match="EventBridge bus orders: NoRegionError"):
+    with pytest.raises(
+        ConfigError, match=r"orders: NoRegionError\. Set the region with AWS_REGION"
+    ):
         EventBus("events://orders")(job(call(1)))
 
 

@@ -102,8 +102,8 @@ _EXPLANATIONS: Final[Mapping[Kind, str]] = {
         "workers then go on by themselves."
     ),
     "misconfigured": (
-        "{name}. Set the region with --region, with ?region=eu-central-1 in the URI, or with "
-        "AWS_REGION; check the endpoint, if there is one."
+        "{name}. Set the region with AWS_REGION, with ?region=eu-central-1 in the URI, or with "
+        "--region if the command has this option; check the endpoint, if there is one."
     ),
     "no_credentials": (
         "no AWS credentials were found ({name}). Give the process a role, or set AWS_PROFILE or "
