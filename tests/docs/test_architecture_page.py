@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
@@ -10,18 +11,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 from eventonce import Consumer
+from eventonce.aws.sqs import Queue
+from eventonce.sources import SQSSource
 from eventonce.stores.memory import MemoryStore
 from tests.docs.pages import DOCS
 from tests.helpers import until
 from tests.unit.asking import ask
+from tests.unit.aws_service import FUNCTION, say, serving
 from tests.unit.endpoint import Endpoint, call
 from tests.unit.invoked import Crm, record
-from tests.unit.test_worker_whole import InMemorySource, delivery, working
+from tests.unit.test_worker_whole import working
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "eventonce"
 TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
+WALK = TEXT.partition("## The walk of one event")[2].partition("\n## ")[0]
 
 
 def test_every_file_on_the_page_exists() -> None:
@@ -67,25 +74,29 @@ def files_passed() -> Iterator[set[str]]:
 
 
 def not_named(passed: set[str]) -> set[str]:
-    return {one for one in passed if not one.startswith("stores/") and f"`{one}`" not in TEXT}
+    return {one for one in passed if not one.startswith("stores/") and f"`{one}`" not in WALK}
 
 
-def test_every_file_that_a_message_passes_is_on_the_page() -> None:
-    source = InMemorySource()
-    source.waiting = [delivery(number) for number in range(5)]
+def test_every_file_that_a_message_passes_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in FUNCTION.items():
+        monkeypatch.setenv(name, value)
+    message = {"MessageId": "m", "ReceiptHandle": "r", "Body": json.dumps(call("a"))}
     consumer = Consumer(MemoryStore(), handler=lambda _: None)
-    with files_passed() as passed, working(consumer, source):
-        until(lambda: len(source.acknowledged) == 5)
+    with serving() as service:
+        service.answers = [say(200, json.dumps({"Messages": [message]}).encode())]
+        source = SQSSource(Queue.from_uri(f"{service.url}/1/calls"))
+        with files_passed() as passed, working(consumer, source):
+            until(lambda: any("Delete" in asked["x-amz-target"] for asked in service.asked))
     assert {"worker/fetcher.py", "core/engine.py", "worker/ack_buffer.py"} <= passed
     assert not_named(passed) == set()
 
 
 def test_every_file_that_a_request_passes_is_on_the_page() -> None:
     endpoint = Endpoint()
-    ask(endpoint.app, call("a"))
     with files_passed() as passed:
-        ask(endpoint.app, call("b"))
-    assert endpoint.ran == ["a", "b"]
+        ask(endpoint.app, call("a"))
+        ask(endpoint.app, call("a"))
+    assert endpoint.ran == ["a"], "the second request brings a copy"
     assert {"web/events.py", "core/engine.py", "http_report.py"} <= passed
     assert not_named(passed) == set()
 

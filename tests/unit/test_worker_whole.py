@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventonce import Consumer
-from eventonce.core.ports import Delivery
+from eventonce.core.ports import Delivery, Source
 from eventonce.errors import (
     ConfigError,
     EventonceError,
@@ -64,7 +64,7 @@ class InMemorySource:
 
 @contextmanager
 def working(
-    consumer: Consumer, source: InMemorySource, *, concurrency: int = 10
+    consumer: Consumer, source: Source, *, concurrency: int = 10
 ) -> Iterator[list[ExitReport]]:
     worker = Worker(consumer, source, WorkerSettings(concurrency=concurrency, drain=PATIENCE))
     reports: list[ExitReport] = []
