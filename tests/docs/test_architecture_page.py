@@ -109,3 +109,20 @@ def test_every_file_that_a_record_of_lambda_passes_is_on_the_page() -> None:
     assert crm.ran == ["a", "b"]
     assert {"aws/handler.py", "core/engine.py", "aws/sqs_batch.py"} <= passed
     assert not_named(passed) == set()
+
+
+AROUND = {"demo/worker.py", "privacy/sealed_store.py", "runtime/brief_results.py"}
+"""Stores around another store, which pass its answers on."""
+
+TRIALS = {"doctor/storage.py", "stores/probe.py"}
+"""Claims of a key that no event has."""
+
+
+def test_the_gate_alone_claims_and_settles_events() -> None:
+    calls = re.compile(r"\b_?(?:store|inner)\.(?:claim|settle)\b")
+    callers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if "testing" not in path.parts and calls.search(path.read_text(encoding="utf-8"))
+    }
+    assert callers == {"runtime/gate.py", *AROUND, *TRIALS}

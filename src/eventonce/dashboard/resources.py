@@ -18,7 +18,7 @@ from eventonce.letters.reasons import grouping
 from eventonce.letters.runners import Runners
 from eventonce.letters.selection import quoted, unnaming
 from eventonce.privacy import Sealer
-from eventonce.stores.probe import PROBE
+from eventonce.stores.probe import read_trial
 
 NO_HISTORY: Final = (
     "No history is kept, so there are no rates and no stories. Name a database in eventonce.toml: "
@@ -103,7 +103,7 @@ class Resources:
         """Return the milliseconds that the store takes for a claim that writes nothing."""
         store = self.consumer.store if self.consumer is not None else self.store
         began = time.perf_counter()
-        store.claim([PROBE])
+        read_trial(store)
         return (time.perf_counter() - began) * 1000
 
     def stats(self) -> Stats:

@@ -126,7 +126,7 @@ def foreseen(consumer: Consumer, found: FoundLetter) -> tuple[str, str]:
     if isinstance(planned, Refusal):
         return planned.outcome.status, planned.outcome.reason
     claims = [replace(one, peek=True) for one in (*planned.older, planned.claim)]
-    for asked, verdict in zip(claims, consumer.store.claim(claims), strict=True):
+    for asked, verdict in zip(claims, consumer.runtime.gate.claim(claims), strict=True):
         if verdict.kind != "run":
             return verdict.kind, reason(asked, verdict)
     return "run", ""

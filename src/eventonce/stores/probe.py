@@ -26,6 +26,13 @@ def new_trial_key() -> bytes:
     return secrets.token_bytes(16)
 
 
+def read_trial(store: Store) -> None:
+    """Ask the store for the probe's record, which no store has; raise its error if that fails."""
+    (verdict,) = store.claim([PROBE])
+    if verdict.error is not None:
+        raise verdict.error
+
+
 def write_trial(store: Store, key: bytes) -> None:
     """Write a record under this key, and settle it; raise the store's error if that fails.
 

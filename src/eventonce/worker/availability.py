@@ -13,7 +13,7 @@ from typing import Any, Final
 from eventonce.core.ports import Store
 from eventonce.errors import StoreError, StoreMismatch
 from eventonce.log import Outage
-from eventonce.stores.probe import PROBE, write_trial
+from eventonce.stores.probe import read_trial, write_trial
 from eventonce.worker.threads import CHECK_INTERVAL, Threads
 
 SHORTEST_PAUSE: Final = 1.0
@@ -105,7 +105,7 @@ def look_after(
         if availability.away:
             pause = _noted(partial(write_trial, store, key), availability)
         elif availability.silent_for() > silence:
-            pause = _noted(partial(_look, store), availability)
+            pause = _noted(partial(read_trial, store), availability)
         else:
             pause = CHECK_INTERVAL
 
@@ -113,12 +113,6 @@ def look_after(
 def probe(store: Store, availability: Availability, key: bytes) -> None:
     """Check that the store accepts a write, before the work begins."""
     _noted(partial(write_trial, store, key), availability)
-
-
-def _look(store: Store) -> None:
-    (verdict,) = store.claim([PROBE])
-    if verdict.error is not None:
-        raise verdict.error
 
 
 def _noted(ask: Callable[[], None], availability: Availability) -> float:
