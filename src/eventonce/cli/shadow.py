@@ -14,7 +14,7 @@ from eventonce.cli.report import check_captures, studying, typed
 from eventonce.config import Config
 from eventonce.errors import ConfigError
 from eventonce.rules.instants import duration_text
-from eventonce.runtime.shadow import NO_RECORD, NOT_BEGUN
+from eventonce.runtime.shadow import NO_RECORD, NO_RECORD_YET
 from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study.page.shadowed import changes, shadow_page
@@ -57,7 +57,7 @@ def _record_of(file: Config) -> Path:
         raise ConfigError(NO_RECORD)
     path = Path(file.shadow_log)
     if not path.exists():
-        raise ConfigError(NOT_BEGUN.format(path=path))
+        raise ConfigError(NO_RECORD_YET.format(path=path))
     return path
 
 

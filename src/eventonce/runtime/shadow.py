@@ -41,7 +41,7 @@ NO_RECORD: Final = (
     "the rule would have dropped."
 )
 
-NOT_BEGUN: Final = "{path} does not exist yet: nothing was decided in shadow mode"
+NO_RECORD_YET: Final = "{path} does not exist yet: nothing was decided in shadow mode"
 
 
 class ShadowLine(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from eventonce.dashboard.layout import framed
 from eventonce.dashboard.snapshots import Shared
 from eventonce.errors import ConfigError
 from eventonce.markup import Html, joined, lead, tag
-from eventonce.runtime.shadow import NO_RECORD, NOT_BEGUN
+from eventonce.runtime.shadow import NO_RECORD, NO_RECORD_YET
 
 REPORT_WAIT: Final = 20.0
 """Seconds that a report may take: it counts all lines of the record."""
@@ -47,6 +47,6 @@ def _report(path: Path) -> Html:
     from eventonce.study.shadow import shadow_report  # noqa: PLC0415
 
     if not path.exists():
-        raise ConfigError(NOT_BEGUN.format(path=path))
+        raise ConfigError(NO_RECORD_YET.format(path=path))
     found = shadow_report(Capture([path], unread=[]))
     return joined(tag("p", lead(sentence(found)), class_="lead"), shadow_page(found).sections)
