@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.aws.limits import LAMBDA_ATTEMPTS
+from eventonce.aws.limits import LAMBDA_ATTEMPTS, SQS_BATCH_BYTES
 from eventonce.core.ports import Finding
 from eventonce.doctor.patterns import UnknownPattern
 from eventonce.rules import Rule
@@ -48,7 +48,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
     """The KMS key that encrypts the queue; empty without one."""
     delay: int = 0
     """Seconds for which every message waits before it can be received."""
-    largest: int = 1 << 20
+    largest: int = SQS_BATCH_BYTES
     """Bytes of the largest message that the queue takes."""
 
     @property

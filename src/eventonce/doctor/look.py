@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eventonce.aws.limits import LAMBDA_ATTEMPTS
+from eventonce.aws.limits import LAMBDA_ATTEMPTS, SQS_BATCH_BYTES
 from eventonce.aws.sessions import Access
 from eventonce.aws.sqs import Address
 from eventonce.clock import wall_clock
@@ -153,7 +153,7 @@ def _queue(asked: Asked, address: Address, noun: str, **owner: Any) -> QueueFact
         msgspec.json.decode(told.get("Policy") or "{}"),
         told.get("KmsMasterKeyId", ""),
         int(told.get("DelaySeconds", 0)),
-        int(told.get("MaximumMessageSize", 1 << 20)),
+        int(told.get("MaximumMessageSize", SQS_BATCH_BYTES)),
     )
 
 
