@@ -70,7 +70,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 Any other sink is `module:function`."""
 
 _FUNCTION: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
-_FIELDS: Final = ("headers", "timeout", "group", "source")
+_FIELDS: Final = frozenset(Sink.__struct_fields__) - {"to", "match"}
 
 
 def open_sink(sink: Sink) -> Handler:
