@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import click
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from eventonce import cli as command_line
+from eventonce.aws import handler
 from eventonce.cli.capture import KEY_VARIABLE
 from eventonce.cli.checks import FROM_ENVIRONMENT
 from eventonce.config import (
@@ -50,6 +52,7 @@ def test_every_command_and_every_option_has_a_help_text(name: str, command: clic
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
     found = {one.envvar for _, command in commands() for one in options_of(command) if one.envvar}
     found |= {f"EVENTONCE_{name.upper()}" for name in (*FROM_ENVIRONMENT, "users")} | {KEY_VARIABLE}
+    found |= set(re.findall(r'"(EVENTONCE_\w+)"', inspect.getsource(handler)))
     described = re.findall(r"EVENTONCE_\w+", str([row["variable"] for row in TABLES["variable"]]))
     assert set(described) == found
     assert set(re.findall(r"\bEVENTONCE_\w+", TEXT)) <= found
