@@ -11,6 +11,7 @@ from eventonce import Rule
 from eventonce.core.ledger import Record, judge, settle
 from eventonce.core.plan import Plan
 from eventonce.core.planner import Planner
+from eventonce.envelope import read
 from eventonce.errors import EnvelopeError
 from eventonce.rules import Ruleset
 from eventonce.study.arrivals import arrival
@@ -32,7 +33,7 @@ def answers_of_the_engine(lines: Sequence[bytes], rules: Sequence[Rule]) -> list
     found = []
     for number, raw in enumerate(lines):
         try:
-            plan = planner.plan(planner.read(raw), 2 * number + 1)
+            plan = planner.plan(read(raw, max_bytes=1 << 24), 2 * number + 1)
         except EnvelopeError:
             plan = None
         if not isinstance(plan, Plan):

@@ -17,6 +17,7 @@ from eventonce import Consumer, Job
 from eventonce.core.engine import Wait
 from eventonce.core.plan import Plan, Run
 from eventonce.core.ports import Delivery
+from eventonce.envelope import read
 from eventonce.runtime.gate import LeasedRuns, is_overdue
 from eventonce.runtime.running_batch import CopyWait, RunningBatch
 from eventonce.stores.memory import MemoryStore
@@ -160,7 +161,7 @@ def test_a_copy_waits_for_a_run_in_time_and_not_for_an_overdue_run() -> None:
 def test_an_event_whose_handler_has_not_begun_is_never_overdue() -> None:
     """The lease of a waiting event is renewed: only a handler that has begun can take too long."""
     with Consumer("memory:", rules=ruled(timeout="1s")) as consumer:
-        plan = consumer.runtime.planner.plan(consumer.runtime.planner.read(call(1)), 1)
+        plan = consumer.runtime.planner.plan(read(call(1)), 1)
     assert isinstance(plan, Plan)
     run = Run(plan, plan.claim)
     assert not is_overdue(run, 1_000_000.0)

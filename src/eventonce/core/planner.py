@@ -103,10 +103,6 @@ class Planner:
             planned.append(plan(event, nonce, route, redrive, deadline, deliveries))
         return planned
 
-    def read(self, incoming: bytes) -> Event:
-        """Read the event in these bytes, within the limit of one event."""
-        return envelope.read(incoming, max_bytes=self.max_bytes)
-
     def plan(
         self,
         event: Event,
