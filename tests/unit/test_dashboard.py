@@ -619,12 +619,12 @@ def test_the_rate_is_the_difference_of_two_snapshots_and_begins_anew_after_a_pau
         for seconds, many in ((0, 0), (2, 6), (2, 0), (3600, 50), (1, 4)):
             now[0] += seconds
             await asyncio.to_thread(work, many)
-            rates = (await snapshots.latest()).rates
+            rates = (await snapshots.latest.get()).rates
             found.append(rates["ran"] if rates is not None else None)
         return found
 
     assert asyncio.run(watch()) == [None, 3.0, 1.5, None, 4.0]
-    past = asyncio.run(snapshots.past(LIVE_RANGE))
+    past = asyncio.run(snapshots.past[LIVE_RANGE.name].get())
     # A minute's mean before the pause, and one point since.
     assert len([at for at, _ in snapshots.plotted(LIVE_RANGE, past) if at % 60_000 != 30_000]) <= 2
 
@@ -729,7 +729,7 @@ def test_the_health_names_the_fault_of_the_worker_in_the_same_process(
     state: dict[str, Any], said: str
 ) -> None:
     app = dashboard(Resources(MemoryStore, state=lambda: state))
-    found = asyncio.run(app.state.context.snapshots.latest())
+    found = asyncio.run(app.state.context.snapshots.latest.get())
     assert said in _text(found.health)
 
 
@@ -751,8 +751,8 @@ def test_the_health_counts_an_event_that_was_given_up_once_in_spite_of_its_copie
     snapshots = app.state.context.snapshots
 
     async def look() -> Health:
-        await snapshots.store()
-        found: Health = (await snapshots.latest()).health
+        await snapshots.store.get()
+        found: Health = (await snapshots.latest.get()).health
         return found
 
     said = "2 deliveries ended as dead letters in the last 10 minutes. 2 dead letters wait."

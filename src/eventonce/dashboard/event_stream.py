@@ -48,7 +48,7 @@ async def _events(context: Context, parts: Parts) -> AsyncIterator[str]:
         sent: dict[str, str] = {}
         yield "retry: 2000\n\n"
         while not context.snapshots.ended.is_set():
-            snapshot = await context.snapshots.latest()
+            snapshot = await context.snapshots.latest.get()
             told: dict[str, str] = {"health": health(snapshot), "state": snapshot.health.state}
             with suppress(Unavailable):  # The health names the outage; the parts stay unchanged.
                 told |= await parts()

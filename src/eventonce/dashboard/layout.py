@@ -43,7 +43,7 @@ async def framed(
     empty for none; `live` is the path of the events that keep the parts with `data-part` up to
     date, empty for none."""
     context = context_of(request)
-    snapshot = await context.snapshots.latest()
+    snapshot = await context.snapshots.latest.get()
     nonce = request.state.nonce
     head = tag(
         "head",

@@ -68,13 +68,9 @@ class StoreSnapshot(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True):
     """The health and the rates at one moment."""
 
-    at: int
     health: Health
     rates: Mapping[str, float] | None
     """Events a second, by group of outcomes; None in the first snapshot: a rate needs two."""
-    store: StoreSnapshot
-    fault: str = ""
-    """Why the history did not answer; empty if it did."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -149,13 +145,15 @@ class Snapshots:
         self._resources = resources
         self._ask_store = ask_store
         self._ask_history = ask_history
-        self._snapshots = Shared(self._take_snapshot, SNAPSHOT_INTERVAL * 0.9)
-        self._store = Shared(self._look_at_store, STORE_INTERVAL)
-        self._past = {
+        self.latest = Shared(self._take_snapshot, SNAPSHOT_INTERVAL * 0.9)
+        self.store = Shared(self._look_at_store, STORE_INTERVAL)
+        self.past = {
             name: Shared(partial(self._ask_for_past, one), SNAPSHOT_INTERVAL * 0.9)
             for name, one in RANGES.items()
         }
-        self._workers = Shared(self._ask_for_workers, SNAPSHOT_INTERVAL * 0.9)
+        """The counts of each range, by its name; `Unavailable` without a history."""
+        self.workers = Shared(self._ask_for_workers, SNAPSHOT_INTERVAL * 0.9)
+        """The workers of the last hour, the busiest first; `Unavailable` without a history."""
         self._at_store: asyncio.Task[StoreSnapshot] | None = None
         self._known: dict[tuple[int, str], int] = {}
         self._deltas: deque[tuple[float, Counter[str]]] = deque()
@@ -164,23 +162,6 @@ class Snapshots:
         """The last snapshots of the store."""
         self.ended = asyncio.Event()
         """Set when the server ends, so that streams stop."""
-
-    async def latest(self) -> Snapshot:
-        """Return a snapshot that is at most about a second old."""
-        return await self._snapshots.get()
-
-    async def store(self) -> StoreSnapshot:
-        """Return a snapshot of the store that is at most about five seconds old."""
-        return await self._store.get()
-
-    async def workers(self) -> list[Worker]:
-        """Return the workers of the last hour, the busiest first; `Unavailable` without a
-        history."""
-        return await self._workers.get()
-
-    async def past(self, range_: Range) -> Past:
-        """Return the counts of this range; `Unavailable` without a history."""
-        return await self._past[range_.name].get()
 
     async def _take_snapshot(self) -> Snapshot:
         store = await self._store_for_now()
@@ -210,7 +191,7 @@ class Snapshots:
             queue=bool(self._resources.letters),
             worker_fault=self._worker_fault(),
         )
-        return Snapshot(now, health(seen), rates, store, fault)
+        return Snapshot(health(seen), rates)
 
     def _counted(self, now: int) -> tuple[list[tuple[int, tuple[Any, ...], int, int]], int]:
         """Return the counts by minute and status, and the number of decisions about copies of
@@ -252,11 +233,11 @@ class Snapshots:
     async def _store_for_now(self) -> StoreSnapshot:
         """Return the last snapshot of the store; a new one is taken in the background."""
         if self._at_store is None or self._at_store.done():
-            self._at_store = asyncio.ensure_future(self._store.get())
+            self._at_store = asyncio.ensure_future(self.store.get())
             await asyncio.wait(
-                [self._at_store], timeout=FIRST_WAIT if self._store.last is None else 0
+                [self._at_store], timeout=FIRST_WAIT if self.store.last is None else 0
             )
-        return self._store.last or StoreSnapshot()
+        return self.store.last or StoreSnapshot()
 
     async def _look_at_store(self) -> StoreSnapshot:
         try:

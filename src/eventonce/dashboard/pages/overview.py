@@ -37,8 +37,8 @@ async def page(request: Request) -> Response:
         return await framed(request, "Overview", body, resources.command("stats"))
     range_ = _range(request)
     paused = request.query_params.get("live") == "off"
-    snapshot = await context.snapshots.latest()
-    past = await context.snapshots.past(range_)
+    snapshot = await context.snapshots.latest.get()
+    past = await context.snapshots.past[range_.name].get()
     live_at = f"/live/overview?{urlencode({'range': range_.name})}"
     body = joined(
         _choices(range_, paused=paused),
@@ -54,7 +54,7 @@ async def rates(request: Request) -> Response:
     group."""
     context = context_of(request)
     range_ = _range(request)
-    past = await context.snapshots.past(range_)
+    past = await context.snapshots.past[range_.name].get()
     points = context.snapshots.plotted(range_, past)
     columns: list[list[float]] = [[at / 1000 for at, _ in points]]
     columns += [[round(one[group], 3) for _, one in points] for group in GROUPS]
@@ -67,8 +67,8 @@ async def live(request: Request) -> Response:
 
 
 async def _streamed(context: Context, range_: Range) -> Mapping[str, str]:
-    snapshot = await context.snapshots.latest()
-    past = await context.snapshots.past(range_)
+    snapshot = await context.snapshots.latest.get()
+    past = await context.snapshots.past[range_.name].get()
     told: dict[str, str] = dict(_parts(snapshot, past, range_))
     at, rates_ = context.snapshots.plotted(range_, past)[-1]
     point = [at / 1000, *(round(rates_[group], 3) for group in GROUPS)]

@@ -35,7 +35,7 @@ async def live(request: Request) -> Response:
 
 
 async def _parts(context: Context) -> dict[str, Html]:
-    snapshot = await context.snapshots.store()
+    snapshot = await context.snapshots.store.get()
     if snapshot.fault:
         return {"store": tag("p", snapshot.fault, class_="harm", role="alert")}
     facts = _facts(snapshot, list(context.snapshots.store_snapshots))

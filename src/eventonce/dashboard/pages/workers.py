@@ -39,7 +39,7 @@ async def live(request: Request) -> Response:
 async def _parts(context: Context) -> dict[str, Html]:
     now, resources = wall_clock(), context.resources
     try:
-        workers = _with_own(resources, await context.snapshots.workers(), now)
+        workers = _with_own(resources, await context.snapshots.workers.get(), now)
         seen = _workers_table(workers, now)
     except Unavailable as error:
         workers = _with_own(resources, [], now)
