@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -47,7 +46,6 @@ _AMAZONS: Final = re.compile(
 )
 _MESSAGE: Final = ("MessageId", "ReceiptHandle", "Body")
 """The fields that every message has."""
-_NO_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -123,7 +121,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One message to send."""
 
     body: str
-    attributes: Mapping[str, str] = _NO_ATTRIBUTES
+    attributes: Mapping[str, str] = {}
     """Text attributes; an empty value is left out, because SQS refuses it."""
     group: str = ""
     """The message group: needed on a FIFO queue, for fairness on others."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import responses
-from types import MappingProxyType
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote
 
@@ -21,7 +20,7 @@ from eventonce.sinks.http_client import (
     excerpt,
     parse_url,
 )
-from eventonce.types import Job
+from eventonce.types import NO_HEADERS, Job
 
 ANSWER_TIMEOUT: Final = 10.0
 """Seconds from the connection to the end of the answer: a webhook that takes longer is better
@@ -39,8 +38,6 @@ OWN_HEADERS: Final = frozenset(
 LONGEST_PAUSE: Final = 3600
 """The most seconds of a server's `Retry-After`: one answer must not stop events for days, or the
 run over a capture for ever. A server that is not ready after an hour can ask again."""
-
-NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
