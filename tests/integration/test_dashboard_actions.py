@@ -445,7 +445,7 @@ def test_an_action_without_a_thread_has_not_begun(
 def test_dead_letters_of_a_queue_are_read_when_asked_and_redriven(
     endpoint: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)
+    monkeypatch.setattr("eventonce.letters.sources.RECEIVE_WAIT", 0)
     uri = f"sqs://q{abs(hash(request.node.nodeid))}?endpoint={endpoint}"
     queue = Queue.from_uri(uri)
     queue.client.create_queue(QueueName=uri[6:].partition("?")[0])

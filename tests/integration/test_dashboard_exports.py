@@ -15,12 +15,12 @@ import httpx
 import pytest
 
 from eventonce import Consumer, Job
-from eventonce.aws.dlq import LIST_VISIBILITY, REDRIVE_VISIBILITY
 from eventonce.aws.sqs import Queue
 from eventonce.dashboard import Resources, actions, export_files
 from eventonce.dashboard.actions import Action
 from eventonce.dashboard.export_files import ExportFile
 from eventonce.errors import StoreUnavailable
+from eventonce.letters.sources import LIST_VISIBILITY, REDRIVE_VISIBILITY
 from eventonce.stores.memory import MemoryStore
 from eventonce.types import Letter
 from tests.helpers import PATIENCE, call, ruled, until
@@ -363,7 +363,7 @@ def test_an_export_that_outlasts_the_dashboard_writes_to_no_file(
 def test_dead_letters_of_a_queue_are_exported_and_stay_in_the_queue(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)
+    monkeypatch.setattr("eventonce.letters.sources.RECEIVE_WAIT", 0)
     uri = f"sqs://exported?endpoint={endpoint}"
     queue = Queue.from_uri(uri)
     queue.client.create_queue(QueueName="exported")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Annotated, Any, Final, NamedTuple, Self, cast
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -19,20 +18,9 @@ from eventonce.aws.limits import LAMBDA_INVOCATIONS
 from eventonce.aws.sqs import Entry, Queue
 from eventonce.core.ports import LetterSink
 from eventonce.core.status import DEAD_LETTERS
-from eventonce.errors import EnvelopeError, EventonceError, SourceUnavailable
+from eventonce.errors import EnvelopeError, SourceUnavailable
 from eventonce.rules.instants import LATEST
 from eventonce.types import Letter, Status
-
-LIST_VISIBILITY: Final = 30
-"""Seconds that a message is hidden from others while the queue is listed. It is made visible at the
-end, and becomes visible by itself if the process is killed."""
-
-REDRIVE_VISIBILITY: Final = 300
-"""Seconds that a message is hidden while its event runs again. If the run takes longer, another
-redrive may receive the message: the store then answers that the event is held, or done."""
-
-RECEIVE_WAIT: Final = 1
-"""Seconds to wait for a message: with any wait, SQS asks all of its servers."""
 
 REASON_CHARACTERS: Final = 8_192
 """The most characters of a reason in a message."""
@@ -89,58 +77,6 @@ class FoundLetter(NamedTuple):
     message: str = ""
     whole: bool = True
     """Whether the dead letter holds one complete event; otherwise it cannot be run again."""
-
-
-class DeadLetters:
-    """Reads a queue to its end; messages that were not deleted become visible after the block."""
-
-    def __init__(
-        self,
-        queue: Queue,
-        consumer: str,
-        *,
-        visibility: int = LIST_VISIBILITY,
-        opened: Callable[[Letter], Letter] = lambda letter: letter,
-    ) -> None:
-        """`opened` is a function that opens a sealed dead letter."""
-        self._queue = queue
-        self._opened = opened
-        self._consumer = consumer
-        self._visibility = visibility
-        self._receipts: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # The messages become visible by themselves later: an error here must not hide another.
-        with suppress(EventonceError):
-            self._queue.delay([(receipt, 0) for receipt in self._receipts.values()])
-        self._receipts.clear()
-        self._queue.close()
-
-    def read(self) -> Iterator[list[FoundLetter]]:
-        """Yield the dead letters, a few at a time, each once, until the queue gives no more."""
-        seen: set[str] = set()
-        while messages := self._queue.receive(wait=RECEIVE_WAIT, visibility=self._visibility):
-            # Only the last receipt of a message can delete it.
-            self._receipts |= {one["MessageId"]: one["ReceiptHandle"] for one in messages}
-            fresh = [one for one in messages if one["MessageId"] not in seen]
-            if len(fresh) < len(messages):
-                # The queue is so long that its first messages are visible again before the last
-                # were received: with the same visibility, the loop would never end.
-                self._visibility = max(1, self._visibility) * 2
-            seen.update(one["MessageId"] for one in fresh)
-            batch = [read_message(one, self._consumer) for one in fresh]
-            yield [one._replace(letter=self._opened(one.letter)) for one in batch]
-
-    def delete(self, settled: Sequence[FoundLetter]) -> int:
-        """Delete these messages; return how many the queue deleted."""
-        receipts = {self._receipts.pop(one.message): one.message for one in settled}
-        refused = self._queue.delete(list(receipts))
-        for receipt in refused:
-            self._receipts[receipts[receipt]] = receipt
-        return len(receipts) - len(refused)
 
 
 def entry_of(letter: Letter, *, fifo: bool) -> Entry:

@@ -30,7 +30,7 @@ def make(endpoint: str, request: pytest.FixtureRequest) -> Make:
 def run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.syspath_prepend(str(tmp_path))
     # The emulator is one server, and answers at once whether a message is left.
-    monkeypatch.setattr("eventonce.aws.dlq.RECEIVE_WAIT", 0)
+    monkeypatch.setattr("eventonce.letters.sources.RECEIVE_WAIT", 0)
     Path("eventonce.toml").write_text(TOML + '[[sink]]\nto = "file:effects.jsonl"\n')
     return partial(run, "letters")
 

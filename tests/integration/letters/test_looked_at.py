@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from eventonce.aws.dlq import DeadLetters
 from eventonce.aws.sqs import Entry, Queue
+from eventonce.letters.sources import QueueLetterSource
+from eventonce.privacy import Sealer
 from tests.helpers import Run, call, until
 from tests.integration.letters.queues import Make, consumer_of, effects, fill
 
@@ -37,7 +38,7 @@ def test_an_interrupted_reader_makes_its_messages_visible_again(make: Make) -> N
     fill(queue)
 
     def interrupted() -> None:
-        with DeadLetters(Queue.from_uri(queue.uri), "crm") as letters:
+        with QueueLetterSource(Queue.from_uri(queue.uri), "crm", Sealer([])) as letters:
             next(letters.read())
             raise KeyboardInterrupt
 
@@ -48,9 +49,10 @@ def test_an_interrupted_reader_makes_its_messages_visible_again(make: Make) -> N
 
 READ = """
 import sys
-from eventonce.aws.dlq import DeadLetters
 from eventonce.aws.sqs import Queue
-letters = DeadLetters(Queue.from_uri(sys.argv[1]), "crm", visibility=1)
+from eventonce.letters.sources import QueueLetterSource
+from eventonce.privacy import Sealer
+letters = QueueLetterSource(Queue.from_uri(sys.argv[1]), "crm", Sealer([]), visibility=1)
 print(len(next(letters.read())), flush=True)
 sys.stdin.read()
 """
@@ -75,7 +77,7 @@ def test_a_reader_receives_with_a_visibility_timeout_of_half_a_minute(
 ) -> None:
     queue = make(VisibilityTimeout="3600")
     fill(queue, 1)
-    letters = DeadLetters(Queue.from_uri(queue.uri), "crm")
+    letters = QueueLetterSource(Queue.from_uri(queue.uri), "crm", Sealer([]))
     asked: list[dict[str, Any]] = []
     receive = Queue.receive
 
@@ -93,7 +95,7 @@ def test_a_queue_is_read_to_its_end_though_its_messages_come_back_meanwhile(make
     """The first messages of a long queue come back before its end; here they come back at once."""
     queue = make()
     fill(queue, 45)
-    with DeadLetters(Queue.from_uri(queue.uri), "crm", visibility=0) as letters:
+    with QueueLetterSource(Queue.from_uri(queue.uri), "crm", Sealer([]), visibility=0) as letters:
         found = [held.letter.id for some in letters.read() for held in some]
     assert (len(found), len(set(found))) == (45, 45)
     assert len(queue.visible()) == 45
