@@ -116,6 +116,7 @@ class Tables:
         self.rollback = driver.rollback
         self.removed = driver.removed
         self.empty_log = driver.empty_log
+        self.scrub = driver.scrub
         self.refused = driver.refused
         self.fixed = driver.fixed
         self.missing = driver.missing
@@ -439,10 +440,6 @@ class Tables:
             "(SELECT max(number) FROM eventonce_history)"
         )
         return int(first or 0), int(last or 0)
-
-    def scrub(self) -> str:
-        """Erase deleted data from the files, and return why that failed; empty if it did not."""
-        return self._driver.scrub()
 
     def hidden(self, what: What, name: str) -> int:
         """Return how many decisions may have this id, conversation or subject as a digest under an

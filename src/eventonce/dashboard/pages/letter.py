@@ -13,7 +13,7 @@ from starlette.responses import Response
 from eventonce.core.sealed import key_of_letter
 from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.context import Context, context_of
-from eventonce.dashboard.layout import framed
+from eventonce.dashboard.layout import framed, section
 from eventonce.dashboard.letter_query import LetterQuery
 from eventonce.dashboard.pages.letters import (
     LETTERS_WAIT,
@@ -73,7 +73,7 @@ async def page(request: Request) -> Response:
     body = joined(
         offers(context, person, chosen, 1),
         tag("table", tag("tbody", *rows), class_="letter"),
-        tag("section", tag("h2", "Event"), note, listing(shown_event(letter, person))),
+        section("Event", note, listing(shown_event(letter, person))),
     )
     command = chosen.command("show")
     return await framed(request, "Dead letter", body, command)

@@ -15,7 +15,7 @@ from eventonce.dashboard.access import Person, person_of
 from eventonce.dashboard.actions import NO_RUNNERS
 from eventonce.dashboard.context import Context, context_of
 from eventonce.dashboard.forms import FilterForm
-from eventonce.dashboard.layout import framed, table
+from eventonce.dashboard.layout import framed, section, table
 from eventonce.dashboard.letter_query import QUEUE, LetterQuery
 from eventonce.history.story import moment
 from eventonce.letters import bulk
@@ -207,7 +207,7 @@ def _groups(chosen: LetterQuery, person: Person, groups: list[Group]) -> Html | 
     if "group" in chosen.fields:
         told = person.reason(groups[0].reason)
         leave = tag("a", "Leave the group", href=chosen.link("/letters", group=None))
-        return tag("section", tag("h2", "Group"), tag("p", data(told), " ", leave))
+        return section("Group", tag("p", data(told), " ", leave))
     rows = [
         (
             _reason(chosen, person, group),
@@ -221,9 +221,7 @@ def _groups(chosen: LetterQuery, person: Person, groups: list[Group]) -> Html | 
     head = ("reason", "dead letters", "last", "types", "rules")
     rest = len(groups) - MOST_GROUPS
     more = f"… and {counted(rest, 'reason')} more; a filter shows them." if rest > 0 else ""
-    return tag(
-        "section", tag("h2", "By reason"), table(head, rows), tag("p", more) if more else None
-    )
+    return section("By reason", table(head, rows), tag("p", more) if more else None)
 
 
 def _reason(chosen: LetterQuery, person: Person, group: Group) -> Html:
@@ -254,7 +252,7 @@ def _latest(chosen: LetterQuery, person: Person, found: Found) -> Html | None:
     ]
     title = "Latest" if found.total > len(rows) else "All of them"
     head = ("given up", "status", "type", "rule", "reason")
-    return tag("section", tag("h2", title), table(head, rows))
+    return section(title, table(head, rows))
 
 
 def _link_to(letter: Letter, chosen: LetterQuery) -> str:
