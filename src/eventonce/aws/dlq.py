@@ -1,4 +1,4 @@
-"""Dead-letter queues: dead letters sent to an SQS queue, and read from any queue that has some.
+"""Dead-letter queues: dead letters sent to an SQS queue, and those in the messages of any queue.
 
 A message of such a queue comes from eventonce, from EventBridge or Lambda, which gave an event up,
 or from SQS, which moved the message there.

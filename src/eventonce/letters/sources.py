@@ -1,4 +1,4 @@
-"""The sources of dead letters: a store, or a queue."""
+"""The sources of dead letters: a store, or an SQS queue, which is read to its end."""
 
 from __future__ import annotations
 
