@@ -157,15 +157,18 @@ def check(raw: bytes) -> None:
         raise _too_deep(_deep(raw))
 
 
-def is_object(raw: bytes) -> bool:
-    """Whether these bytes are a JSON object that `check` accepts."""
-    if not raw.lstrip().startswith(b"{"):
-        return False
+def is_json(raw: bytes) -> bool:
+    """Whether these bytes are a JSON value that `check` accepts."""
     try:
         check(raw)
     except EnvelopeError:
         return False
     return True
+
+
+def is_object(raw: bytes) -> bool:
+    """Whether these bytes are such a value, and an object."""
+    return raw.lstrip().startswith(b"{") and is_json(raw)
 
 
 _syntax: Final = msgspec.json.Decoder(msgspec.Raw).decode

@@ -17,7 +17,6 @@ import msgspec
 
 from eventonce.envelope import elements, jsontext
 from eventonce.envelope.captured import OWN_LINE
-from eventonce.errors import EnvelopeError
 from eventonce.sources.compression import PIECE_BYTES, Unreadable, decompressed
 
 _ARRAY_OF_EVENTS: Final = re.compile(rb'\s*+(?:\{\s*+"(Records|Messages|events)"\s*+:\s*+)?(?=\[)')
@@ -177,25 +176,16 @@ def _are_lines(head: bytes, longest: int, *, ended: bool) -> bool | None:
     if not text.startswith(b"{"):
         return not text.startswith(b"[")
     line, newline, more = text.partition(b"\n")
-    if (newline or ended) and _is_json(line):
+    if (newline or ended) and jsontext.is_json(line):
         return True
     # A document over many lines, several documents on one line, or a first line that is broken.
     end = _Value(text).end(text)
     behind = text[end:].lstrip(b" \t\r")[:1]
     if end >= 0 and (behind or ended):
-        return not (_is_json(text[:end]) and behind in _FOLLOWING)
+        return not (jsontext.is_json(text[:end]) and behind in _FOLLOWING)
     if not _may_go_on(text):
         return True
     return not more.strip() if ended or len(text) > longest else None
-
-
-def _is_json(data: bytes) -> bool:
-    """Whether this is one JSON value that is accepted."""
-    try:
-        jsontext.check(data)
-    except EnvelopeError:
-        return False
-    return True
 
 
 def _may_go_on(text: bytes) -> bool:
