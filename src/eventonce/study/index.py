@@ -246,10 +246,6 @@ class Index(Scratch):
             times, first = self.names.faults.get(named, (0, begun))
             self.names.faults[named] = (times + more, first)
 
-    def samples(self, wanted: Iterator[int]) -> Iterator[tuple[Event, Sample]]:
-        """Yield the events in these lines, as `samples_at` does."""
-        return samples_at(self.capture, wanted)
-
 
 def lines_at(capture: Capture, wanted: Iterator[int]) -> Iterator[tuple[int, bytes]]:
     """Yield these lines of a capture that was read, whose numbers rise, in one pass; in none if

@@ -11,7 +11,7 @@ from zlib import crc32
 from eventonce.rules.explanation import Strength
 from eventonce.study import fields
 from eventonce.study.fields import Learned, Sample
-from eventonce.study.index import UINT64_MASK, Index, Kind
+from eventonce.study.index import UINT64_MASK, Index, Kind, samples_at
 from eventonce.types import Event
 
 MOST_SAMPLES: Final = 20_000
@@ -60,7 +60,7 @@ def kinds_of(index: Index) -> dict[int, Known]:
         hashed: Known(index.names.kinds[hashed], events, None, frozenset())
         for hashed, events in first.values()
     }
-    for event, sample in index.samples(iter(first)):
+    for event, sample in samples_at(index.capture, iter(first)):
         hashed, _ = first[sample.line]
         explained = index.planned.rules.explain(event)
         found[hashed] = found[hashed]._replace(
@@ -94,7 +94,7 @@ def _events(index: Index, kinds: Sequence[int]) -> Iterator[tuple[Event, Sample]
     """Yield all events of these kinds."""
     chosen = ", ".join(map(str, kinds))
     rows = index.rows(f"SELECT line FROM events WHERE kind IN ({chosen}) ORDER BY line")  # noqa: S608  numbers of ours
-    return index.samples(line for (line,) in rows)
+    return samples_at(index.capture, (line for (line,) in rows))
 
 
 def _samples(index: Index, kinds: Sequence[int], total: int) -> list[Sample]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from eventonce.rules.explanation import Explanation
 from eventonce.study import fields
 from eventonce.study.fields import Field, Sample
-from eventonce.study.index import Index
+from eventonce.study.index import Index, samples_at
 from eventonce.study.learning import Pool
 
 SAMPLES_OF_A_KIND: Final = 200
@@ -181,7 +181,7 @@ def sampled(index: Index, shown: Iterable[Shown]) -> Looked:
         lines.update(some.lines, *some.pairs, *some.suspected)
         explained.update(some.lines, *some.apart)
     found = Looked({}, {})
-    for event, sample in index.samples(iter(sorted(lines | explained))):
+    for event, sample in samples_at(index.capture, iter(sorted(lines | explained))):
         found.samples[sample.line] = sample
         if sample.line in explained:
             found.explained[sample.line] = index.planned.rules.explain(event)
