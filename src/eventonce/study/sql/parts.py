@@ -162,6 +162,10 @@ def order(value: str, iso: str) -> str:
       ELSE {iso} END"""
 
 
+QUESTIONS: Final = {"canon": canon, "empty": is_empty, "inexact": is_inexact, "offset": offset}
+"""The questions about the value in a column, each with the function that returns its SQL."""
+
+
 class Columns:
     """The columns that the expressions of all rules read, each made once."""
 
@@ -209,17 +213,6 @@ class Columns:
     def is_empty(self, column: str) -> str:
         """Return whether the value in a column names nothing."""
         return self.look("empty", column)
-
-    def look_text(self, question: str, column: str) -> str:
-        """Return the SQL that answers a question about a column."""
-        match question:
-            case "canon":
-                return canon(column)
-            case "empty":
-                return f"EO_EMPTY({column})"
-            case "inexact":
-                return is_inexact(column)
-        return offset(column)
 
     def json(self, root: str, steps: Steps) -> str:
         """Return the JSON value at this path, in the dialect."""

@@ -19,6 +19,7 @@ from eventonce.study.sql.parts import (
     ABSENT_PART,
     CONTENT_WANTED,
     NO,
+    QUESTIONS,
     Columns,
     Part,
     all_of,
@@ -196,7 +197,7 @@ class Statement:
     def _looked(self) -> str:
         """Return the table with the answers to repeated questions about values."""
         looks = "".join(
-            f",\n  {self.columns.look_text(question, column)} AS {name}"
+            f",\n  {QUESTIONS[question](column)} AS {name}"
             for (question, column), name in self.columns.looks.items()
         )
         return f"SELECT *{looks} FROM valued"
