@@ -175,7 +175,13 @@ class Topology(msgspec.Struct, frozen=True):
     @property
     def warnings(self) -> list[str]:
         """The steps that are left to the user."""
-        found = [self.misplaced] if self.misplaced else []
+        found = []
+        partner = absent_partner(self.bus, self.pattern)
+        if partner:
+            found.append(
+                f"the rule {self.rule} on the bus {self.bus} matches no event of {partner}: "
+                f"{partner_remedy(self.bus, partner)}"
+            )
         letters = self.letters
         if letters is not None and (letters.region or letters.account):
             found.append(
@@ -183,17 +189,6 @@ class Topology(msgspec.Struct, frozen=True):
                 f"create it there"
             )
         return found
-
-    @property
-    def misplaced(self) -> str:
-        """A warning if the rule waits for a partner's events on a bus without any; or empty."""
-        partner = absent_partner(self.bus, self.pattern)
-        if not partner:
-            return ""
-        return (
-            f"the rule {self.rule} on the bus {self.bus} matches no event of {partner}: "
-            f"{partner_remedy(self.bus, partner)}"
-        )
 
     @property
     def visibility(self) -> int:
