@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventonce.rules.instants import MAX_DURATION, duration, floor, instant
+from eventonce.rules.instants import MAX_DURATION, duration, instant
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,6 @@ texts = st.text("0123456789-+:.TZ ", max_size=30)
 def test_any_value_gives_none_or_a_time_of_less_than_54_bits(value: Any, form: str) -> None:
     at = instant(value, form)
     assert at is None or abs(at) < 2**53
-
-
-@given(st.integers(-(2**52), 2**52), st.integers(1, 10**9))
-def test_rounding_goes_down_to_a_multiple(at: int, width: int) -> None:
-    assert floor(at, width) % width == 0
-    assert 0 <= at - floor(at, width) < width
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,6 @@ def asked(text: str, now: int) -> int:
         ) from None
 
 
-def floor(at: int, width: int) -> int:
-    """Return the instant rounded down to a multiple of the width."""
-    return at - at % width
-
-
 def duration_text(milliseconds: int) -> str:
     """Return a duration as people write it, in the largest unit that has no fraction."""
     unit = next(unit for unit in reversed(_UNITS) if milliseconds % _UNITS[unit] == 0)

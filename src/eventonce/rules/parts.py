@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from eventonce.errors import EnvelopeError
 from eventonce.rules.expressions import Each, Expression, Hash, Max, Path, Root, Time, Topic, paths
-from eventonce.rules.instants import floor, instant
+from eventonce.rules.instants import instant
 from eventonce.rules.keys import (
     ABSENT,
     NAMELESS,
@@ -389,7 +389,7 @@ def _time(tree: Time, inner: Part) -> Part:
             expected = f' of the form "{form}"' if form else ""
             reason = f"is {kind_of(value)}, not a time{expected}"
             raise Incomplete(first, reason, value=value)
-        return floor(at, tree.width)
+        return at - at % tree.width
 
     return moment
 
