@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -246,14 +246,6 @@ def _parsed(value: Any, parse: Callable[[str], object]) -> tuple[str, ...]:
     return texts
 
 
-def _paths(value: Any) -> tuple[str, ...]:
-    return _parsed(value, parse_path)
-
-
-def _redacted(value: Any) -> tuple[str, ...]:
-    return _parsed(value, redactable)
-
-
 def _expressions(value: Any) -> tuple[str, ...]:
     texts = _parsed(value, parse)
     if len(set(texts)) < len(texts):
@@ -269,7 +261,7 @@ def _expression(value: Any) -> str:
 
 
 def _verify(value: Any) -> bool | tuple[str, ...]:
-    return value if isinstance(value, bool) else _paths(value)
+    return value if isinstance(value, bool) else _parsed(value, parse_path)
 
 
 def _match(value: Any) -> Match:
@@ -354,7 +346,7 @@ def _shown(value: Any) -> str:
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "name": _string,
     "match": _match,
-    "requires": _paths,
+    "requires": partial(_parsed, parse=parse_path),
     "scope": _string,
     "key": _expressions,
     "subject": _expressions,
@@ -362,8 +354,8 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "state": _expressions,
     "unchanged_within": _duration,
     "at": _expression,
-    "ignore": _paths,
-    "redact": _redacted,
+    "ignore": partial(_parsed, parse=parse_path),
+    "redact": partial(_parsed, parse=redactable),
     "verify": _verify,
     "missing": _one_of("invalid", "hash", "id", "run"),
     "remember": _positive_duration,
