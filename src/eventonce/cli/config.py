@@ -126,7 +126,9 @@ def check(
         if expect is not None:
             # Keys depend on the secrets, and only the service may have them.
             file = load(config)
-        _check_infra(file)
+        if file.infra != Infra():
+            # For faults of the table that are in no single field.
+            placed_topology(file, file.infra, matching=False)
     except ConfigError as error:
         if wants_json():
             echo_json({"faults": str(error).split("\n")})
@@ -167,13 +169,6 @@ def check(
         text = table(differences, head=("differs", "expected", "found"))
     emit(document, text)
     return FAILED if differences else 0
-
-
-def _check_infra(file: Config) -> None:
-    """Return the faults of the table `[infra]` that are in no single field; none without the
-    table."""
-    if file.infra != Infra():
-        placed_topology(file, file.infra, matching=False)
 
 
 def _expected(path: Path) -> list[Expected]:

@@ -198,7 +198,7 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: ReadLimits) -> Even
     content = wrapped.content
     if isinstance(content, msgspec.Raw):
         content = jsontext.string(content) if jsontext.begins(content, b'"') else bytes(content)
-    if wrapped.keep and carrier is not None and not _is_object(content):
+    if wrapped.keep and carrier is not None and content.lstrip()[:1] not in ("{", b"{"):
         # A bus carries any payload: if it is no object, the fields of the bus make the event.
         event = Event(carrier, carrier, headers=limits.headers)
     else:
@@ -236,10 +236,6 @@ def _inside(wrapped: Wrapped, carrier: bytes | None, limits: ReadLimits) -> Even
     )
     headers = event.headers or wrapped.headers
     return forms.headed(found, headers) if headers else found
-
-
-def _is_object(content: bytes | str) -> bool:
-    return content.lstrip()[:1] in ("{", b"{")
 
 
 def _split(payload: Any) -> list[Any]:

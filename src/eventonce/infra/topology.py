@@ -252,7 +252,7 @@ def topology_of(
         timeout=infra.timeout,
         receives=infra.receives,
         table=table,
-        embedded=_embedded(store),
+        embedded=store.partition(":")[0] if store and adapter_of(store).extra is None else "",
         letters=_without_region(targets.queue(letters), infra) if letters else None,
         drops_letters=table is not None and keep_letters != "",
         sends=tuple(targets.queue(sink) for sink in sinks if sink.startswith("sqs:")),
@@ -366,10 +366,6 @@ def _beginning(matcher: Any) -> str:
     if isinstance(matcher, dict):
         matcher = matcher.get("prefix", matcher.get("wildcard"))
     return matcher.partition("*")[0] if isinstance(matcher, str) else ""
-
-
-def _embedded(store: str) -> str:
-    return store.partition(":")[0] if store and adapter_of(store).extra is None else ""
 
 
 def _table(store: str, infra: Infra) -> Table | None:

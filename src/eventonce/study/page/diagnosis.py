@@ -74,7 +74,8 @@ def diagnosis_page(
             listing(toml(found.proposals)),
         )
     if found.findings:
-        page.section("Worth a look", *(_finding(*group) for group in _grouped(found.findings)))
+        groups = groupby(found.findings, key=lambda one: one.text)
+        page.section("Worth a look", *(_finding(text, list(some)) for text, some in groups))
     maps = [kind for kind in found.kinds if kind.copies and any(_mapped(kind))][:MOST_MAPS]
     if maps:
         page.section(
@@ -105,7 +106,8 @@ def _side(line: int, events: Mapping[int, Mapping[str, Any]]) -> tuple[str, Mapp
 
 def sentence(found: Diagnosis) -> Sentence:
     """Return the first sentence of a diagnosis."""
-    began = f"In {_span(found)}: " if found.began != found.ended else ""
+    span = (found.ended or 0) - (found.began or 0)
+    began = f"In {duration(span)}: " if span else ""
     keyless = sum(one.count for one in found.findings if one.code == "no-key")
     lines = counted(found.lines, "line" if keyless else "event")
     told: list[str | Highlight] = [began, Highlight(lines)]
@@ -149,10 +151,6 @@ def untold(found: Diagnosis) -> str:
         "tell. Windows are tried on them by the times of the events, which copies share: every "
         "window seems to drop them."
     )
-
-
-def _span(found: Diagnosis) -> str:
-    return duration((found.ended or 0) - (found.began or 0))
 
 
 def _copies(page: Page, found: Diagnosis) -> None:
@@ -364,10 +362,6 @@ def field_map(kind: KindReport) -> plots.Plot:
 def _sentence(text: str) -> str:
     first = text.partition(" ")[0]
     return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}."
-
-
-def _grouped(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    return [(text, list(some)) for text, some in groupby(findings, key=lambda one: one.text)]
 
 
 def _finding(text: str, some: Sequence[Finding]) -> Html:

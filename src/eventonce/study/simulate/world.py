@@ -107,18 +107,15 @@ class World:
         """Return the deliveries of a fact in the order of arrival; none if it is lost."""
         if chance.random() < self._rates.lost:
             return []
-        found = list(self._emissions(fact, chance))
+        found = list(self._publications(fact, 0, chance))
+        if chance.random() < self._rates.double_emission:
+            found += self._publications(fact, chance.randrange(1, LONGEST_DOUBLE), chance)
         found.sort(key=lambda delivery: delivery.arrived)
         return found
 
     def published(self, fact: Fact, chance: Random) -> bytes:
         """Return the event of a fact as it is first published."""
         return self._event(fact, uuid(chance), self._traffic.source, fact.at, fact.detail(0, 0))
-
-    def _emissions(self, fact: Fact, chance: Random) -> Iterator[SimulatedDelivery]:
-        yield from self._publications(fact, 0, chance)
-        if chance.random() < self._rates.double_emission:
-            yield from self._publications(fact, chance.randrange(1, LONGEST_DOUBLE), chance)
 
     def _publications(
         self, fact: Fact, emission: int, chance: Random
