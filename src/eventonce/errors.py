@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 
 class EventonceError(Exception):
@@ -26,6 +27,14 @@ def install_hint(extra: str) -> str:
     """Return the command that installs an extra: in a clone, because eventonce is not on a package
     index yet."""
     return f'pip install -e ".[{extra}]" in a clone of eventonce'
+
+
+def module_of(extra: str, name: str, user: str) -> Any:
+    """Return a module that an extra installs; ConfigError says that its user needs the extra."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"{user}: {install_hint(extra)}") from error
 
 
 class EnvelopeError(EventonceError):

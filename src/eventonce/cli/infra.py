@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -24,7 +22,7 @@ from eventonce.cli.options import (
 )
 from eventonce.cli.output import echo_json, remark, table, wants_json
 from eventonce.config import Config, load
-from eventonce.errors import ConfigError, install_hint
+from eventonce.errors import ConfigError, module_of
 from eventonce.infra import iam, template
 from eventonce.infra.targets import ANY, Place
 from eventonce.infra.template import Role
@@ -101,7 +99,7 @@ def apply_stack(*, role: str, dry_run: bool, **options: Any) -> None:
     said, infra, topology = _topology(**options, role="capture" if capture else "worker")
     if infra.code and not capture:
         _refuse_embedded(topology, "apply")
-    deployed = _stack().deploy(
+    deployed = module_of("sqs", "eventonce.infra.stack", "infra apply needs").deploy(
         infra,
         topology,
         store=said.store if infra.code else "",
@@ -283,13 +281,6 @@ def _pattern(text: str) -> dict[str, Any]:
             f"--pattern: {error}; expected a JSON object, such as "
             '{"source": [{"prefix": "aws.partner/genesys.com"}]}'
         ) from error
-
-
-def _stack() -> ModuleType:
-    try:
-        return import_module("eventonce.infra.stack")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"infra apply needs: {install_hint('sqs')}") from error
 
 
 def _indented(document: Any) -> str:

@@ -6,13 +6,14 @@ The first bytes of a file say how it is read; the ending of its name says how it
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from eventonce.errors import ConfigError, EventonceError, install_hint
+from eventonce.errors import EventonceError, module_of
 
 PIECE_BYTES: Final = 2_000_000
 """The most bytes of one piece: about two thousand events, enough to make a transaction cheap, few
@@ -123,11 +124,5 @@ class _Gzip:
 
 
 def _zstd() -> Any:
-    try:
-        from backports import zstd  # noqa: PLC0415  an extra
-    except ImportError:
-        try:
-            from compression import zstd  # type: ignore[import-not-found,no-redef]  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError(f"zstd needs: {install_hint('study')}") from None
-    return zstd
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return module_of("study", name, "zstd needs")

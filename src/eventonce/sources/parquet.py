@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from eventonce.envelope.captured import Arrived, line_of
-from eventonce.errors import ConfigError, install_hint
+from eventonce.errors import module_of
 from eventonce.sources.compression import Unreadable
 
 MAGIC: Final = b"PAR1"
@@ -33,11 +33,7 @@ INTERRUPTED: Final = "Query interrupted"
 
 def duckdb() -> Any:
     """Return the module; ConfigError if it is not installed."""
-    try:
-        import duckdb as module  # noqa: PLC0415  an extra
-    except ImportError:
-        raise ConfigError(f"captures and Parquet need: {install_hint('study')}") from None
-    return module
+    return module_of("study", "duckdb", "captures and Parquet need")
 
 
 def rows(path: Path) -> Iterator[list[bytes]]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from eventonce.errors import ConfigError, install_hint
+from eventonce.errors import ConfigError, module_of
 from eventonce.rules.rule import Rule
 from eventonce.rules.ruleset import TRANSPORT
 from eventonce.study.arrivals import LONGEST_EVENT
@@ -35,7 +35,7 @@ def lines_of(file: str) -> Relation:
 
 def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "") -> str:
     """Return the query, or the statement that makes it a view."""
-    sqlglot = _sqlglot()
+    sqlglot = module_of("study", "sqlglot", "sql needs")
     words = DIALECTS[dialect]
     for rule in rules:
         _check(rule)
@@ -47,7 +47,7 @@ def query(rules: Sequence[Rule], dialect: str, source: Relation, view: str = "")
             "sql: the query cannot be parsed: --table, --column and --arrived must be SQL of "
             "DuckDB, also for another dialect, and --keep the name of a column"
         ) from None
-    tree = _in_dialect(parsed, words)
+    tree = _in_dialect(sqlglot, parsed, words)
     if dialect == "snowflake":
         for cast in tree.find_all(sqlglot.exp.TryCast):
             cast.set("requires_string", True)
@@ -74,9 +74,8 @@ def _check(rule: Rule) -> None:
         )
 
 
-def _in_dialect(tree: Any, dialect: Dialect) -> Any:
+def _in_dialect(sqlglot: Any, tree: Any, dialect: Dialect) -> Any:
     """Return the tree with the expressions of the dialect in place of our functions."""
-    sqlglot = _sqlglot()
     exp = sqlglot.exp
     templates = {
         "EO_EMPTY": sqlglot.parse_one(empty("a", dialect), read="duckdb"),
@@ -111,11 +110,3 @@ def _in_dialect(tree: Any, dialect: Dialect) -> Any:
             if node.name.upper() in templates:
                 node.replace(spoken(node.name.upper(), node.expressions))
     return root.this
-
-
-def _sqlglot() -> Any:
-    try:
-        import sqlglot  # noqa: PLC0415  an extra
-    except ImportError:
-        raise ConfigError(f"sql needs: {install_hint('study')}") from None
-    return sqlglot
