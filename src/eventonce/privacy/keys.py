@@ -13,7 +13,7 @@ from typing import Any, Final
 from eventonce.aws import errors
 from eventonce.aws.sessions import Access, Client, connect
 from eventonce.core.masking import split
-from eventonce.errors import ConfigError, EventonceError, StoreUnavailable, install_hint
+from eventonce.errors import ConfigError, EventonceError, StoreUnavailable, module_of
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -39,12 +39,9 @@ WRONG_KEY: Final = (
 
 def cipher(key: bytes) -> Any:
     """Return AES-256-GCM with this key."""
-    try:
-        # Imported here: an extra, and slow to import.
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"sealing_keys need: {install_hint('privacy')}") from error
-    return AESGCM(key)
+    # Imported here: an extra, and slow to import.
+    aead = module_of("privacy", "cryptography.hazmat.primitives.ciphers.aead", "sealing_keys need")
+    return aead.AESGCM(key)
 
 
 def refused() -> type[Exception]:

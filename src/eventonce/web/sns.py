@@ -25,7 +25,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
 import msgspec
 
 from eventonce.envelope.headers import SNS_TYPE
-from eventonce.errors import ConfigError, install_hint
+from eventonce.errors import ConfigError, module_of
 from eventonce.rules.instants import instant
 from eventonce.web.admission import WARNING_INTERVAL
 
@@ -123,10 +123,7 @@ class Topics:
     """The allowed topics, and the certificates with which SNS signs their messages."""
 
     def __init__(self, topics: Sequence[str], tolerance: float) -> None:
-        try:
-            import cryptography  # noqa: F401, PLC0415  an extra, needed only with topics
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"serve: sns_topics needs: {install_hint('sns')}") from error
+        module_of("sns", "cryptography", "serve: sns_topics needs")
         self._hosts = {topic.strip(): _host(topic.strip()) for topic in topics}
         self._tolerance = tolerance
         self._fetches = Fetches()
