@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Final
 
 import click
@@ -145,7 +146,8 @@ def _report(found: Diagnosis) -> str:
     if found.findings:
         parts.append(_titled("Worth a look", _findings(found.findings)))
     if found.proposals:
-        parts.append(_titled("Proposed rules", _indented(printable(toml(found.proposals)))))
+        rules = printable(toml(found.proposals)).rstrip()
+        parts.append(_titled("Proposed rules", indent(rules, "  ")))
     if found.copies:
         parts.append(_types(found))
     maps = [_fields(kind) for kind in found.kinds[:3] if kind.fields and kind.copies]
@@ -245,7 +247,3 @@ def _fields(kind: KindReport) -> str:
 
 def _titled(title: str, text: str) -> str:
     return f"{click.style(title, bold=True)}\n{text}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.rstrip().splitlines())

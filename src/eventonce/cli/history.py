@@ -14,7 +14,7 @@ from eventonce.cli.options import Settings, filled, instant, json_option, with_s
 from eventonce.cli.output import counted, emit, notice, one_line, table, wants_json
 from eventonce.clock import wall_clock
 from eventonce.core.status import MEANINGS
-from eventonce.history import Decision, History, Search
+from eventonce.history import History, Search
 from eventonce.history.recorder import hidden_text
 from eventonce.history.search import SAME_ID
 from eventonce.history.story import NOTHING_FOUND, Chapter, moment, told
@@ -185,12 +185,8 @@ def _table(found: Summary) -> str:
 
 
 def _document(chapter: Chapter) -> dict[str, object]:
-    decisions = [_plain(one) for one in chapter.decisions]
+    decisions = [{**msgspec.structs.asdict(it), "key": it.key.hex()} for it in chapter.decisions]
     return {"sentences": chapter.sentences, "decisions": decisions}
-
-
-def _plain(one: Decision) -> dict[str, object]:
-    return {**msgspec.structs.asdict(one), "key": one.key.hex()}
 
 
 def _text(chapters: Sequence[Chapter]) -> str:

@@ -127,7 +127,10 @@ def simulate(
         out.flush()
         if expected and facts is not None:
             files.enter_context(_written(expected)).writelines(fact + b"\n" for fact in facts)
-    _summarised(causes)
+    lines, first = causes.total(), causes.pop("first", 0)
+    head = f"{counted(lines, 'line')}, {counted(causes.total(), 'copy', 'copies')}"
+    document = {"lines": lines, "first": first, "copies": causes}
+    emit(document, with_table(head, causes.most_common()), err=True)
 
 
 @contextmanager
@@ -141,10 +144,3 @@ def _written(path: Path | None) -> Iterator[IO[bytes]]:
         BufferedWriter(cast("RawIOBase", file), 1 << 20) as stream,
     ):
         yield stream
-
-
-def _summarised(causes: Counter[str]) -> None:
-    lines, first = causes.total(), causes.pop("first", 0)
-    head = f"{counted(lines, 'line')}, {counted(causes.total(), 'copy', 'copies')}"
-    document = {"lines": lines, "first": first, "copies": causes}
-    emit(document, with_table(head, causes.most_common()), err=True)

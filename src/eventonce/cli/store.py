@@ -298,15 +298,11 @@ def _rows(record: Record) -> list[tuple[str, object]]:
 
 def _shown(name: str, value: Any) -> str:
     if name in ("expires", "held_until", "at"):
-        return _instant(value)
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
     if name == "by":
         return f"{value} (a hash of the transport id)"
     # Not as a count: the numbers of a record are mostly identifiers.
     return "yes" if value is True else str(value)
-
-
-def _instant(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 # eventonce sweep

@@ -87,13 +87,12 @@ def _of_line(event: Event | EnvelopeError, line: Line) -> Arrival:
 def _bounded(
     event: Event | EnvelopeError, arrived: int | None, channel: str, message: str, receives: int
 ) -> Arrival:
-    if arrived is not None:
-        arrived = _likely(arrived)
-    return Arrival(event, arrived, channel, message, min(max(receives, 0), MOST_RECEIVES))
+    times = min(max(receives, 0), MOST_RECEIVES)
+    return Arrival(event, _likely(arrived), channel, message, times)
 
 
-def _likely(at: int) -> int | None:
-    return at if EARLIEST_INSTANT <= at < LATEST_INSTANT else None
+def _likely(at: int | None) -> int | None:
+    return at if at is not None and EARLIEST_INSTANT <= at < LATEST_INSTANT else None
 
 
 def _with_delivery(raw: bytes) -> Arrival:
