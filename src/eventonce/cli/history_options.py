@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from eventonce.cli.options import configured
@@ -59,8 +59,7 @@ def history_to_read(file: Config, given: str | None = None) -> History:
     return History(uri, look=True, secrets=file.secret_bytes)
 
 
-@contextmanager
-def looking_back(file: Config, given: str | None = None) -> Iterator[History | None]:
+def looking_back(file: Config, given: str | None = None) -> AbstractContextManager[History | None]:
     """Open the given history, otherwise the file's, for reading; None without one, or if the
     file's does not exist yet."""
     from eventonce.history import History  # noqa: PLC0415  for those who keep one
@@ -68,11 +67,9 @@ def looking_back(file: Config, given: str | None = None) -> Iterator[History | N
 
     uri = given or history_of(file)
     if not uri or not (given or exists(uri)):
-        yield None
-        return
+        return nullcontext()
     table, secrets = file.history, file.secret_bytes
-    with History(uri, keep=table.keep, most=table.most, look=True, secrets=secrets) as history:
-        yield history
+    return History(uri, keep=table.keep, most=table.most, look=True, secrets=secrets)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -319,12 +319,10 @@ def confirmed(question: str, *, yes: bool) -> bool:
         raise
 
 
-@contextmanager
-def tapping(path: str, consumer: Consumer) -> Iterator[Tap | None]:
+def tapping(path: str, consumer: Consumer) -> AbstractContextManager[Tap | None]:
     """Open the tap to this file, without the values that the rules redact; None without a file."""
     if not path:
-        yield None
-        return
+        return nullcontext()
     from eventonce.envelope.captured import Arrived, line_of  # noqa: PLC0415  for those who tap
     from eventonce.study.capture.tap import FileTap  # noqa: PLC0415  likewise
 
@@ -332,16 +330,13 @@ def tapping(path: str, consumer: Consumer) -> Iterator[Tap | None]:
         # Read at each event, because a reload may change the rules.
         return line_of(arrival(one, consumer.rules))
 
-    with closing(FileTap(Path(path), line=line)) as tap:
-        yield tap
+    return closing(FileTap(Path(path), line=line))
 
 
-@contextmanager
-def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
+def recording_shadows(file: Config, consumer: Consumer) -> AbstractContextManager[object]:
     """Record the decisions of rules in shadow mode to the file's `shadow_log`, if there is one."""
     if not file.shadow_log:
-        yield
-        return
+        return nullcontext()
     # Imported only if there is a shadow log.
     from eventonce.history.digests import Digests  # noqa: PLC0415
     from eventonce.runtime.shadow import line_of, shadow_observer  # noqa: PLC0415
@@ -352,7 +347,5 @@ def recording_shadows(file: Config, consumer: Consumer) -> Iterator[None]:
     lines = BackgroundLines(
         Path(file.shadow_log), name="shadow", line=line, size=lambda _: ASSUMED_BYTES
     )
-    with closing(lines):
-        observer = shadow_observer(consumer, lambda one: lines([one]))
-        consumer.observers.append(observer)
-        yield
+    consumer.observers.append(shadow_observer(consumer, lambda one: lines([one])))
+    return closing(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Event, current_thread, main_thread
 from types import FrameType
 from typing import Final
@@ -25,8 +25,7 @@ def handled(on: Callable[[int, FrameType | None], object], *numbers: int) -> Ite
             signal.signal(number, handler)
 
 
-@contextmanager
-def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
+def ended_by_signals(stop: Callable[[str], None]) -> AbstractContextManager[None]:
     """Stop endless work at SIGTERM or SIGINT; the second signal ends the process at once, unless it
     is the SIGHUP that `called_by_hangup` gives on."""
     asked: list[int] = []
@@ -40,8 +39,7 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
         elif number in numbers:
             os._exit(128 + number)
 
-    with handled(on, *numbers):
-        yield
+    return handled(on, *numbers)
 
 
 def wait_for_signal(ended: Event) -> None:
@@ -51,8 +49,7 @@ def wait_for_signal(ended: Event) -> None:
         pass
 
 
-@contextmanager
-def ended_after(tidy: Callable[[int], None]) -> Iterator[None]:
+def ended_after(tidy: Callable[[int], None]) -> AbstractContextManager[None]:
     """At SIGTERM or SIGINT, call this function with the number of the signal, and end the process
     at once. An exception instead could come while a pool of processes starts, or while one of them
     answers, and the pool would wait for ever."""
@@ -67,8 +64,7 @@ def ended_after(tidy: Callable[[int], None]) -> Iterator[None]:
             os._exit(128 + number)
 
     wanted = (signal.SIGTERM, signal.SIGINT)
-    with handled(on, *(one for one in wanted if signal.getsignal(one) is not signal.SIG_IGN)):
-        yield
+    return handled(on, *(one for one in wanted if signal.getsignal(one) is not signal.SIG_IGN))
 
 
 class Interrupt:
@@ -78,15 +74,12 @@ class Interrupt:
         self._in_step = False
         self._came = False
 
-    @contextmanager
-    def handled(self) -> Iterator[None]:
+    def handled(self) -> AbstractContextManager[None]:
         """Handle SIGINT here, unless the caller of the process has it ignored."""
         here = current_thread() is main_thread()
         if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        with handled(self._on, signal.SIGINT):
-            yield
+            return nullcontext()
+        return handled(self._on, signal.SIGINT)
 
     @contextmanager
     def after(self) -> Iterator[None]:
