@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from eventonce.sources.files import Capture
 from eventonce.sources.inputs import Place
 from eventonce.study.backtest import Faults, Result, backtest
 from eventonce.study.cost import ASSUMPTIONS
-from eventonce.study.examples import Example, read
+from eventonce.study.examples import read
 from eventonce.study.guards import RECIPES, DecidedGuard, Guard, RulesGuard
 from eventonce.study.page.backtested import HARMS_NOTE, backtest_page, sentence
 
@@ -140,11 +141,8 @@ def command(
     with studying("backtest") as told:
         capture = Capture(captures, unread=unread, progress=told)
         results = backtest(capture, guards, truth, Faults(crashes, outages))
-    pairs = [
-        (one, pair) for one in results for pair in (*one.examples, *one.anew_examples, *one.kept)
-    ]
-    examples = [Example(one.guard, *pair) for one, pair in pairs]
-    events = read(capture, examples)
+    pairs = (pair for one in results for pair in (*one.examples, *one.anew_examples, *one.kept))
+    events = read(capture, set(chain.from_iterable(pairs)))
     if page_file:
         made = made_by(captures)
         backtest_page(results, events, values=values, made=made).write(page_file)

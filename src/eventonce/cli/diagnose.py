@@ -116,7 +116,7 @@ def command(
     if rules_file:
         rules_file.write_text(toml(found.proposals), encoding="utf-8")
     if page_file:
-        events = read(index.capture, examples)
+        events = read(index.capture, {at for one in examples for at in (one.line, one.beside)})
         diagnosis_page(found, examples, events, values=values, made=made_by(captures)).write(
             page_file
         )

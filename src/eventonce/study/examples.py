@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -35,10 +34,9 @@ def of_causes(index: Index) -> list[Example]:
     return [Example(*row) for row in rows]
 
 
-def read(capture: Capture, examples: Iterable[Example]) -> dict[int, dict[str, Any]]:
-    """Return the fields of the lines of these examples, by line."""
-    wanted = sorted({line for one in examples for line in (one.line, one.beside)})
-    return {line: told(arrival(raw)) for line, raw in lines_at(capture, iter(wanted))}
+def read(capture: Capture, wanted: set[int]) -> dict[int, dict[str, Any]]:
+    """Return the fields of these lines, by line."""
+    return {line: told(arrival(raw)) for line, raw in lines_at(capture, iter(sorted(wanted)))}
 
 
 def told(here: Arrival) -> dict[str, Any]:
