@@ -14,12 +14,13 @@ FLOORS_PY := $(shell /usr/bin/python3.11 -c "import ensurepip" 2>/dev/null && ec
 CORE := rules proof keys envelope memory ledger_facts ledger_states consumer explain cli store_cli web_authentication \
 	bodies json_stream filter store_uri redaction masking
 # The unit tests, and the contract on the embedded stores, but for what takes seconds: random programs,
-# races and histories of many processes, an interruption at every instant, a second seed, the linter of
-# templates, and commands that are compared over a whole capture.
+# races and histories of many processes, an interruption at every instant, simulated captures, the linter
+# of templates, commands that are compared over a whole capture, and those that the demo prints.
 QUICK := tests/unit tests/contract/test_stores.py \
 	-k "not every_answer_is_the_laws and not test_race and not every_history and not TestTextbook \
-	and not interrupted_at_any_instant and not 7002 and not cfn_lint and not simulated_capture \
-	and not anonymised_capture and not agree_with_the_true_ones and not capture_in_every_form"
+	and not interrupted_at_any_instant and not 7001 and not 7002 and not cfn_lint and not simulated_capture \
+	and not anonymised_capture and not agree_with_the_true_ones and not capture_in_every_form \
+	and not demo_prints"
 # Four workers on two cores, since the tests mostly wait for servers and processes. A module, or a class
 # such as the contract of one store, stays with one worker; the longest come first.
 SPREAD := -n 4 --dist loadscope --no-loadscope-reorder
@@ -54,7 +55,7 @@ examples: $(STAMP) ## Set up and run every program in examples/
 	done
 
 quick: $(STAMP) ## Pass what needs no server and little time: the loop while you write
-	@$(BIN)/python -m pytest -n 3 --dist worksteal --hypothesis-profile quick $(QUICK)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal --hypothesis-profile quick $(QUICK)
 
 test: $(STAMP) $(FLOORS)/.made ## Set up and pass the tests; with -j 2 both environments are made at once
 	@sh tests/servers/debian.sh
